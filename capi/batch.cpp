@@ -9,7 +9,7 @@ using namespace feedlane::capi;
 
 namespace {
 
-// A call with an error struct on the batches of a loader.
+// For a function with an error struct that works on the batches of a loader.
 template <class F>
 int32_t call_batches(feedlane_loader* l, feedlane_error* err, F&& f) noexcept {
   return call(err, [&](Error& error) -> Status {

@@ -10,7 +10,7 @@ using namespace feedlane::capi;
 
 namespace {
 
-// The task whose slot a data set is filling: in a worker's hand, or inline.
+// Runs `f` on the task whose slot a data set is filling, in a worker or inline.
 template <class F>
 int32_t with_content(const feedlane_task* task, feedlane_error* err, F&& f) {
   if (task == nullptr || task->worker != nullptr)

@@ -10,7 +10,8 @@ using namespace feedlane::capi;
 
 namespace {
 
-// On any thread, after destroy, at exit. In a forked child the batch is the parent's: nothing is given back.
+// May be called on any thread, also after destroy and at exit. In a forked child it does nothing, because the batch is
+// the parent's.
 void give_back(void* loader, std::uint64_t token) noexcept {
   (void)feedlane_batch_release(static_cast<feedlane_loader*>(loader), token);
 }
@@ -48,7 +49,7 @@ int32_t feedlane_batch_dlpack(feedlane_loader* l, uint64_t token, int32_t tensor
       return error.fail(FEEDLANE_E_STATE, "the tensor's memory isn't registered with CUDA, so it can't be CUDAHost");
     *out = (flags & FEEDLANE_DLPACK_LEGACY) != 0 ? wrap<DLManagedTensor>(*t, is_cuda_host, l, token)
                                                  : wrap<DLManagedTensorVersioned>(*t, is_cuda_host, l, token);
-    reference.pass_on();  // the export's
+    reference.pass_on();  // owned by the export now
     return FEEDLANE_OK;
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every function at the C boundary does around the one line of its own: checks the handle, keeps overlapping calls
-// out, lets no exception through, and tells the caller's error struct what went wrong.
+// Wrappers around each function of the C interface. They check the handle, refuse overlapping calls, turn exceptions
+// into statuses, and fill in the caller's error struct.
 #pragma once
 
 #include <fcntl.h>
@@ -24,13 +24,14 @@
 
 namespace feedlane::capi {
 
-// Writes an error into the caller's struct, of whatever size, and a traceback into the room that it offers.
+// Writes an error into the caller's struct, whatever its size, and a traceback into the buffer that the struct
+// provides.
 void tell(feedlane_error* err, const Error& error) noexcept;
 
-// Outcomes that have something to say: errors, and of the others these two.
+// Whether an error text belongs to the status: negative ones, and these two.
 inline bool has_error(Status s) { return s < 0 || s == FEEDLANE_SLOTS_HELD || s == FEEDLANE_INTERRUPTED; }
 
-// Runs `f(error)` with every exception turned into a status.
+// Runs `f(error)` and turns every exception into a status.
 template <class F>
 Status shield(Error& error, F&& f) noexcept {
   try {
@@ -46,7 +47,7 @@ Status shield(Error& error, F&& f) noexcept {
   }
 }
 
-// A function without a handle.
+// For a function without a handle.
 template <class F>
 int32_t call(feedlane_error* err, F&& f) noexcept {
   Error error;
@@ -60,7 +61,7 @@ inline Status check_timeout(int64_t timeout_ns, Error& error) {
   return error.refuse(FEEDLANE_E_ARGUMENT, "timeout_ns", timeout_ns, 0, "timeout_ns {} is negative", timeout_ns);
 }
 
-// Takes over what the caller hands over as a descriptor: from here on it is the library's, and stays in this program.
+// Takes over a descriptor from the caller: from now on the library owns it, and exec closes it.
 inline Status take_descriptor(int32_t fd, os::Fd& out, Error& error) {
   const int flags = fd < 0 ? -1 : ::fcntl(fd, F_GETFD);
   if (flags < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd {} is no open descriptor", fd);
@@ -69,29 +70,31 @@ inline Status take_descriptor(int32_t fd, os::Fd& out, Error& error) {
   return out ? FEEDLANE_OK : error.os(errno, "another number for descriptor {}", fd);
 }
 
-// What all handles have in front: who owns it, whether it was closed, and whether a thread is in a call that allows one.
+// The base of all handles: which process and how many owners have it, whether it was closed, and whether a thread is in
+// an exclusive call.
 struct Handle {
   static constexpr std::uint32_t in_call = 1;
   static constexpr std::uint32_t closed = 2;
-  static constexpr std::uint32_t ending = 4;   // closed, and what goes with it hasn't been done: see `leave`
-  static constexpr std::uint32_t unowned = 8;  // the last owner has gone
+  static constexpr std::uint32_t ending = 4;   // closed, but end_what_was_begun has not run: see `leave`
+  static constexpr std::uint32_t unowned = 8;  // it has no owner left
 
   os::ForkStamp stamp;
   std::atomic<std::uint32_t> state{0};
-  std::atomic<std::uint32_t> owners{1};   // feedlane_*_ref and _unref; the last one frees
-  std::atomic<std::uintptr_t> caller{0};  // the thread that is in such a call
+  std::atomic<std::uint32_t> owners{1};   // changed by feedlane_*_ref and _unref; the last unref frees the handle
+  std::atomic<std::uintptr_t> caller{0};  // the thread that is in an exclusive call
 
-  // Relaxed: what a call does, or doesn't, on a handle that is closed meanwhile hangs on nothing else.
+  // Relaxed: nothing else depends on whether a call sees another thread's `close`.
   [[nodiscard]] bool is_closed() const { return (state.load(std::memory_order_relaxed) & closed) != 0; }
-  // After it: called under the guard, once at least, by the thread that is in a call or comes next. Neither waits nor throws.
+  // Called once or more after `close`, under the guard, by the thread that is in a call or by the next one. Neither
+  // waits nor throws.
   void end_what_was_begun() noexcept {}
 };
-// One whose calls are messages: in_call isn't in `state`, which they write without a locked instruction.
+// A handle whose calls send and receive messages. They set `busy` instead of `in_call`, without a locked instruction.
 struct MessageHandle : Handle {
   std::atomic<bool> busy{false};
 };
 
-// The calling thread, as far as comparing goes. Never 0.
+// Identifies the calling thread in comparisons. Never 0.
 inline std::uintptr_t this_thread() { return static_cast<std::uintptr_t>(::pthread_self()); }
 
 inline Status refuse_null(Error& error, const char* argument) {
@@ -113,7 +116,7 @@ inline Status check_handle(const Handle* handle, const char* argument, Error& er
   return FEEDLANE_OK;
 }
 
-// A function that any thread may call at any time.
+// For a function that any thread may call at any time.
 template <class H, class F>
 int32_t call_any(H* handle, const char* argument, feedlane_error* err, F&& f) noexcept {
   return call(err, [&](Error& error) {
@@ -122,8 +125,8 @@ int32_t call_any(H* handle, const char* argument, feedlane_error* err, F&& f) no
   });
 }
 
-// How the calls of a handle keep each other out. `enter`: whether nobody was in. Acquire: pairs with the release in `leave`, so
-// that calls from different threads see each other's work.
+// Keeps calls on a handle from overlapping. `enter` returns false if a call is in progress. Acquire: pairs with the
+// release in `leave`, so that calls from different threads see each other's work.
 struct ExactGuard {
   template <class H>
   static bool enter(H& h) {
@@ -131,29 +134,30 @@ struct ExactGuard {
       return !h.busy.exchange(true, std::memory_order_acquire);
     } else {
       if ((h.state.fetch_or(Handle::in_call, std::memory_order_acquire) & Handle::in_call) != 0) return false;
-      h.caller.store(this_thread(), std::memory_order_relaxed);  // read by the same thread, or compared in vain
+      h.caller.store(this_thread(), std::memory_order_relaxed);  // another thread never finds its own value here
       return true;
     }
   }
 };
-// Without a locked instruction, which waits until the stores before it are out: for a message, most of its way. One that is
-// interrupted between looking and entering goes in beside another; a thread that is in already, as in a wait, is seen.
+// Uses no locked instruction. Such an instruction waits until earlier stores are visible, which would be most of a
+// message's latency. If a thread is interrupted between the load and the store, another call may overlap. A thread that
+// is already in a call, such as a wait, is detected.
 struct MessageGuard {
   static bool enter(MessageHandle& h) {
     if (h.busy.load(std::memory_order_acquire)) return false;
-    h.busy.store(true, std::memory_order_relaxed);  // nothing of this call is behind it yet
+    h.busy.store(true, std::memory_order_relaxed);  // no access of this call precedes it
     return true;
   }
 };
 
-// What its last owner leaves of a handle: the default frees it. For the one who is alone with it.
+// Ends a handle without an owner, which no other thread uses. The default deletes it.
 template <class H>
 void finish(H& h) {
   delete &h;
 }
 
-// Release: see ExactGuard. After the word has said so the handle may be gone. What another thread has left to be done by
-// a thread that is in a call is done here, before that.
+// Release: see ExactGuard. The handle may be gone after the release store. Before the store, this does the work that
+// `close` or `unref` in another thread left to the thread in the call.
 template <class H>
 void leave(H& h) noexcept {
   if constexpr (std::is_base_of_v<MessageHandle, H>) {
@@ -180,7 +184,7 @@ int32_t call_guarded(H* handle, const char* argument, feedlane_error* err, F&& f
   Status s = check_handle(handle, argument, error);
   if (s == FEEDLANE_OK) {
     if (!Guard::enter(*handle)) {
-      s = handle->is_closed() ? refuse_closed(error)  // and somebody is about to end it
+      s = handle->is_closed() ? refuse_closed(error)  // and another thread is about to end it
                               : error.fail(FEEDLANE_E_BUSY, "another thread is in a call on this handle");
     } else {
       s = handle->is_closed() ? refuse_closed(error) : shield(error, f);
@@ -192,19 +196,19 @@ int32_t call_guarded(H* handle, const char* argument, feedlane_error* err, F&& f
   return s;
 }
 
-// A function that one thread at a time may call.
+// For a function that only one thread at a time may call.
 template <class H, class F>
 int32_t call_one(H* handle, const char* argument, feedlane_error* err, F&& f) noexcept {
   return call_guarded<ExactGuard>(handle, argument, err, f);
 }
-// Apart, so that call_message needs no frame for it.
+// A separate function, so that call_message needs no stack frame for it.
 template <class H, class F>
 [[gnu::noinline]] int32_t call_in_full(H* handle, const char* argument, feedlane_error* err, F f) noexcept {
   return call_guarded<MessageGuard>(handle, argument, err, f);
 }
 
-// One for a message: `try_it()` first, which neither waits nor throws nor has anything to explain; where it says false,
-// nothing has changed, and `in_full()` makes the whole call.
+// For a call that sends or receives messages. First calls `try_it()`, which neither waits nor throws nor sets an error.
+// If it returns false, it has changed nothing, and `in_full()` makes the call.
 template <class H, class Try, class Full>
 int32_t try_message(H* handle, const Try& try_it, const Full& in_full) noexcept {
   if (handle != nullptr && !handle->stamp.is_foreign() && !handle->is_closed() && MessageGuard::enter(*handle)) {
@@ -214,7 +218,7 @@ int32_t try_message(H* handle, const Try& try_it, const Full& in_full) noexcept 
   }
   return in_full();
 }
-// The same, where `f` does it or says why not.
+// Like try_message. The full call is `f`, which returns a status and may set an error.
 template <class H, class Try, class F>
 int32_t call_message(H* handle, const char* argument, feedlane_error* err, const Try& try_it, const F& f) noexcept {
   return try_message(handle, try_it, [&] { return call_in_full(handle, argument, err, f); });
@@ -222,7 +226,7 @@ int32_t call_message(H* handle, const char* argument, feedlane_error* err, const
 
 // ---- owners, and the end ----
 
-// A handle that its last owner has given back lives on only as long as batches or threads have it.
+// E_STATE for a handle without an owner. It exists only as long as batches or threads use it.
 inline Status check_owned(const Handle* handle) {
   if (handle == nullptr) return FEEDLANE_E_ARGUMENT;
   if (handle->stamp.is_foreign()) return FEEDLANE_E_FORKED;
@@ -232,11 +236,11 @@ inline Status check_owned(const Handle* handle) {
 template <class H>
 int32_t ref(H* handle) noexcept {
   if (const Status s = check_owned(handle); s != FEEDLANE_OK) return s;
-  handle->owners.fetch_add(1, std::memory_order_relaxed);  // the caller's own one is there meanwhile
+  handle->owners.fetch_add(1, std::memory_order_relaxed);  // the caller has a reference during the call
   return FEEDLANE_OK;
 }
 
-// Ends what waits and refuses what comes.
+// Ends waiting calls, and refuses later ones.
 template <class H>
 void mark_closed(H& h, std::uint32_t marks) {
   // Release: pairs with the acquire in `leave`.
@@ -250,7 +254,7 @@ int32_t close(H* handle) noexcept {
     mark_closed(*handle, 0);
   } else {
     mark_closed(*handle, Handle::ending);
-    if (ExactGuard::enter(*handle)) leave(*handle);  // else the thread in there sees it when it leaves
+    if (ExactGuard::enter(*handle)) leave(*handle);  // otherwise the thread in the call sees it in `leave`
   }
   return FEEDLANE_OK;
 }
@@ -259,11 +263,11 @@ template <class H>
 int32_t unref(H* handle) noexcept {
   if (handle == nullptr) return FEEDLANE_OK;
   if (const Status s = check_owned(handle); s != FEEDLANE_OK) return s;
-  // Release: this owner's use comes before; acquire: the last one sees that of all others.
+  // Release: this owner's use happens before the end. Acquire: the last owner sees the use of all others.
   if (handle->owners.fetch_sub(1, std::memory_order_acq_rel) != 1) return FEEDLANE_OK;
   if constexpr (!std::is_base_of_v<MessageHandle, H>) {
     mark_closed(*handle, 0);
-    // A thread that is in a call without a reference, or this one in a callback, finishes it.
+    // If a thread without a reference is in a call, or this thread is in a callback, `leave` finishes the handle.
     constexpr std::uint32_t last = Handle::unowned | Handle::in_call;
     if ((handle->state.fetch_or(last, std::memory_order_acq_rel) & Handle::in_call) != 0) return FEEDLANE_OK;
   }
@@ -271,8 +275,9 @@ int32_t unref(H* handle) noexcept {
   return FEEDLANE_OK;
 }
 
-// Closes `*handle`, waits for a call that another thread is in, does `f`, gives the caller's reference back. One that is the
-// parent's: only the pointer goes. E_BUSY, and nothing happens, in a callback of a call on it.
+// Closes `*handle`, waits until a call by another thread has returned, calls `f`, and gives the caller's reference
+// back. Only clears the pointer if the handle belongs to the parent process. E_BUSY, without effect, in a callback of a
+// call on this handle.
 template <class H, class F>
 int32_t destroy(H** handle, F&& f) noexcept {
   if (handle == nullptr || *handle == nullptr) return FEEDLANE_OK;
@@ -284,7 +289,7 @@ int32_t destroy(H** handle, F&& f) noexcept {
   if (const Status s = check_owned(h); s != FEEDLANE_OK) return s;
   if (h->caller.load(std::memory_order_relaxed) == this_thread()) return FEEDLANE_E_BUSY;
   mark_closed(*h, 0);
-  // Its waits have ended; a callback of the user's may take its time.
+  // A wait in that call has ended, but a user-defined callback may take its time.
   for (timespec nap{0, 50'000}; !ExactGuard::enter(*h); nap.tv_nsec = std::min(2 * nap.tv_nsec, 1'000'000L))
     (void)::nanosleep(&nap, nullptr);
   *handle = nullptr;

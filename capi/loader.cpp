@@ -16,7 +16,7 @@ using namespace feedlane::capi;
 
 namespace {
 
-// A loader, with a feeder around it if it is shared.
+// Makes a loader, and a feeder around it if it is shared.
 Status make_source(const feedlane_loader_config* config, const sampler::Sampler* sampler, pinned::Pool* pool,
                    feedlane_loader& handle, Error& error) {
   std::unique_ptr<loader::Loader> own;
@@ -83,18 +83,18 @@ int32_t feedlane_loader_begin(feedlane_loader* l, int64_t epoch, feedlane_error*
 int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_batch* out, feedlane_error* err) {
   return call_one(l, "l", err, [&](Error& error) {
     Status s = check_output(out, "out", error);
-    constexpr std::size_t least = offsetof(feedlane_batch, epoch);  // without the token it could never be released
+    constexpr std::size_t least = offsetof(feedlane_batch, epoch);  // without its token a batch could never be released
     if (s == FEEDLANE_OK && out->size < least)
       s = error.refuse(FEEDLANE_E_ABI, "out", out->size, least,
                        "out->size is {}: there is no room for the token, which ends at {}", out->size, least);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     if (s != FEEDLANE_OK) return s;
-    // Before the token exists: a thread that knows it, or guesses it, may release the batch at once.
+    // Taken before the token exists, because a thread that knows or guesses the token may release the batch at once.
     loader::Hold hold(*l);
     feedlane_batch batch;
     s = l->source->next(timeout_ns, batch, error);
     if (s != FEEDLANE_OK) return s;
-    (void)hold.pass_on();  // the batch's now
+    (void)hold.pass_on();  // owned by the batch now
     write_versioned(out, batch);
     return s;
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loader handles, as the files of the boundary share them.
+// Loader handles, for the files of the C interface that use them.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 struct feedlane_loader : feedlane::capi::Handle, feedlane::loader::Life {
   std::unique_ptr<feedlane::loader::Source> source;
-  // What it is: a loader, with a feeder if it is shared; or a consumer.
+  // The kind of `source`: a loader, with a feeder if it is shared; or a consumer. The others are nullptr.
   feedlane::loader::Loader* loader = nullptr;
   feedlane::sharing::Feeder* feeder = nullptr;
   feedlane::sharing::Consumer* consumer = nullptr;
@@ -23,14 +23,14 @@ struct feedlane_loader : feedlane::capi::Handle, feedlane::loader::Life {
 
 namespace feedlane::capi {
 
-// No owner is left: its workers are killed, batches keep the memory.
+// No owner is left: kills the workers. Held batches keep the memory.
 template <>
 inline void finish(feedlane_loader& l) {
   l.source->abandon();
   l.let_go();
 }
 
-// Whether the handle has workers of its own.
+// E_STATE for a consumer, which has no workers.
 inline Status check_loader(const feedlane_loader* l, Error& error) {
   if (l->loader != nullptr) return FEEDLANE_OK;
   return error.fail(FEEDLANE_E_STATE, "this is a consumer: its workers and their figures belong to its feeder");
@@ -41,7 +41,7 @@ inline Status check_feeder(const feedlane_loader* l, Error& error) {
                       "the loader was made without config.share");
 }
 
-// Whether batches of this handle may be asked for: after destroy too, as long as one is held.
+// Whether batches of this handle may be used. They may after destroy too, as long as one is held.
 inline Status check_batches(const feedlane_loader* l) {
   if (l == nullptr) return FEEDLANE_E_ARGUMENT;
   return l->stamp.is_foreign() ? FEEDLANE_E_FORKED : FEEDLANE_OK;

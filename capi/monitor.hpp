@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handle of a monitor.
+// Monitor handles, for the files of the C interface that use them.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 #include "monitor/monitor.hpp"
 
 struct feedlane_monitor : feedlane::capi::Handle {
-  std::unique_ptr<feedlane::monitor::Monitor> remote;  // of a loader of another process
-  feedlane_loader* local = nullptr;                    // or of this one, with one count of its life
+  std::unique_ptr<feedlane::monitor::Monitor> remote;  // for a loader of another process
+  feedlane_loader* local = nullptr;                    // or for a loader of this process, with one count of its life
 
   ~feedlane_monitor() {
     if (local != nullptr) local->let_go();
@@ -28,7 +28,7 @@ inline Status find_segments(const feedlane_monitor* m, const shm::Segments*& out
   return FEEDLANE_OK;
 }
 
-// `read(segments, value)` fills a struct of type T, which is written to the caller's.
+// `read(segments, value)` fills a struct of type T, which is copied to the caller's struct.
 template <class T, class F>
 int32_t get(const feedlane_monitor* m, T* out, F&& read) {
   return call_any(m, "m", nullptr, [&](Error& error) {

@@ -16,8 +16,8 @@ using namespace feedlane::capi;
 
 namespace {
 
-// The figures at the beginning and the end of the interval that feedlane_monitor_diagnose is about. `advances`: the next
-// interval of a monitor of another process begins here.
+// Reads the figures at the beginning and the end of the interval that feedlane_monitor_diagnose covers. `advances`: the
+// next interval of a monitor of another process begins here.
 Status read_interval(feedlane_monitor* m, bool advances, monitor::Snapshot& before, monitor::Snapshot& after,
                      Error& error) {
   const shm::Segments* segments = nullptr;

@@ -24,7 +24,7 @@ int32_t feedlane_pool_create(const feedlane_pool_config* config, feedlane_pool**
 int32_t feedlane_pool_acquire(feedlane_pool* p, int64_t timeout_ns, feedlane_buffer* out, feedlane_error* err) {
   return call_any(p, "p", err, [&](Error& error) {
     Status s = check_output(out, "out", error);
-    constexpr std::size_t least = offsetof(feedlane_buffer, bytes);  // without token and address it is of no use
+    constexpr std::size_t least = offsetof(feedlane_buffer, bytes);  // without token and address a buffer is useless
     if (s == FEEDLANE_OK && out->size < least)
       s = error.refuse(FEEDLANE_E_ABI, "out", out->size, least,
                        "out->size is {}: there is no room for token and data, which end at {}", out->size, least);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pool handles, as the loader's side takes them.
+// Pool handles, for the files of the C interface that use them.
 #pragma once
 
 #include <memory>

@@ -30,12 +30,12 @@ Status check_wait(uint32_t want, int64_t timeout_ns, const feedlane_span* got, E
   return check_timeout(timeout_ns, error);
 }
 
-// What check_wait has nothing against.
+// Whether check_wait accepts these arguments.
 bool is_wait(uint32_t want, int64_t timeout_ns, const feedlane_span* got) {
   return got != nullptr && want != 0 && timeout_ns >= 0;
 }
 
-// The same for calls that copy `count` messages from or to `messages`.
+// Checks the arguments of calls that copy `count` messages from or to `messages`.
 Status check_copy(const void* messages, uint32_t count, const char* count_name, int64_t timeout_ns, Error& error) {
   if (messages == nullptr) return refuse_null(error, "messages");
   if (count == 0) return error.refuse(FEEDLANE_E_ARGUMENT, count_name, 0, 1, "{} is 0", count_name);
@@ -52,7 +52,7 @@ Status check_path(const char* path, const char* argument, Error& error) {
                       "a socket's path has 1 to {} bytes, {} has {}", os::longest_socket_path, argument, length);
 }
 
-// Connects to `path` unless `fd` was given, and taken over as `socket`.
+// Connects to `path`, unless `fd` was given and has been taken over as `socket`.
 Status reach(int32_t fd, const char* path, os::Deadline deadline, os::Fd& socket, Error& error) {
   if (socket && path != nullptr)
     return error.refuse(FEEDLANE_E_ARGUMENT, "path", 1, 0, "a descriptor or a path, not both");
@@ -62,7 +62,7 @@ Status reach(int32_t fd, const char* path, os::Deadline deadline, os::Fd& socket
   return s == FEEDLANE_OK ? os::connect_to(path, deadline, socket, error) : s;
 }
 
-// Apart, and by plain arguments: so the calls below need no frame for them.
+// Separate functions with plain arguments, so that the calls below need no stack frame for them.
 [[gnu::noinline]] int32_t receive_in_full(feedlane_rx* rx, void* messages, uint32_t want, int64_t timeout_ns,
                                           uint32_t* got, uint32_t* lane, feedlane_error* err) noexcept {
   if (got != nullptr) *got = 0;
@@ -90,8 +90,8 @@ Status reach(int32_t fd, const char* path, os::Deadline deadline, os::Fd& socket
 
 }  // namespace
 
-// Calls for messages start on a cache line. 16 bytes beyond one, the same instructions sent 25 million messages a second
-// one by one instead of 33.
+// Calls for messages start on a cache line. 16 bytes beyond one, the same instructions sent 25 million messages a
+// second one by one instead of 33.
 #define MESSAGE_CALL [[gnu::aligned(64)]]
 
 extern "C" {

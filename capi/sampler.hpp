@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampler handles, as the loader's side takes them.
+// Sampler handles, for the files of the C interface that use them.
 #pragma once
 
 #include "handle.hpp"

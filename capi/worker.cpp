@@ -25,8 +25,8 @@ namespace {
 
 std::atomic<bool> started_as_worker{false};
 
-// One that its taker ends. After a callback has done so, what calls it would go on with the next one's memory, or the
-// trainer's.
+// For functions that end a task. Refuses tasks of the callback form: if a callback ended its task, its caller would
+// continue with memory of the next task, or of the trainer.
 template <class F>
 int32_t with_own_task(const feedlane_task* task, feedlane_error* err, F&& f) {
   return with_task(task, err, [&](worker::Worker& w, Error& error) {
@@ -35,7 +35,8 @@ int32_t with_own_task(const feedlane_task* task, feedlane_error* err, F&& f) {
   });
 }
 
-// The calling thread as a worker. Keeps the loader alive until it leaves, even one that is being destroyed.
+// Attaches the calling thread as a worker. Keeps the loader alive until the worker leaves, even if the loader is being
+// destroyed.
 Status attach_thread(feedlane_loader* l, std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error) {
   os::Fd socket;
   if (const Status s = check_handle(l, "l", error); s != FEEDLANE_OK) return s;
@@ -43,7 +44,7 @@ Status attach_thread(feedlane_loader* l, std::unique_ptr<feedlane_worker, Worker
   if (const Status s = l->loader->crew().starter().take_offer(socket, error); s != FEEDLANE_OK) return s;
   loader::Hold hold(*l);
   const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->memory().segments, out, error);
-  if (s == FEEDLANE_OK) (void)hold.pass_on();  // the worker's now
+  if (s == FEEDLANE_OK) (void)hold.pass_on();  // owned by the worker now
   return s;
 }
 
@@ -58,7 +59,7 @@ Status run_thread(feedlane_loader* l, const feedlane_dataset* dataset, Error& er
   const loader::Config& config = l->loader->config();
   if (dataset == nullptr && !config.has_dataset)
     return error.refuse(FEEDLANE_E_STATE, "config.dataset", 0, 1, "the loader was made without a data set to run here");
-  dataset::DatasetRunner checked;  // before the trainer hears of us
+  dataset::DatasetRunner checked;  // checked before the trainer sees this worker
   s = checked.take(dataset == nullptr ? &config.table : dataset, "dataset", error);
   std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
   if (s == FEEDLANE_OK) s = attach_thread(l, handle, error);
@@ -68,7 +69,7 @@ Status run_thread(feedlane_loader* l, const feedlane_dataset* dataset, Error& er
 Status run_at(int fd, const feedlane_dataset* dataset, shm::Segments* inherited, Error& error) {
   os::Fd socket;
   Status s = take_descriptor(fd, socket, error);
-  dataset::DatasetRunner checked;  // before the trainer hears of us
+  dataset::DatasetRunner checked;  // checked before the trainer sees this worker
   if (s == FEEDLANE_OK) s = checked.take(dataset, "dataset", error);
   std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
   if (s == FEEDLANE_OK)
@@ -106,7 +107,7 @@ Status feedlane::capi::run_worker(feedlane_worker& handle, const feedlane_datase
 }
 
 int feedlane::capi::forked_worker_main(int fd, const feedlane_dataset& dataset, shm::Segments& inherited) {
-  started_as_worker.store(true, std::memory_order_relaxed);  // a flag by itself
+  started_as_worker.store(true, std::memory_order_relaxed);  // no other data depends on it
   return call(nullptr, [&](Error& error) { return run_at(fd, &dataset, &inherited, error); }) == FEEDLANE_OK ? 0 : 1;
 }
 
@@ -117,7 +118,8 @@ bool feedlane::capi::is_worker_process() {
 extern "C" {
 
 int32_t feedlane_worker_fd(void) {
-  // A program that has more privileges than who started it is not their worker, and neither is a program that it starts.
+  // A program with more privileges than the process that started it is not a worker of that process, and neither is a
+  // program that it starts.
   const char* text = ::secure_getenv(worker::fd_variable);
   if (text == nullptr) {
     (void)::unsetenv(worker::fd_variable);
@@ -129,7 +131,7 @@ int32_t feedlane_worker_fd(void) {
   const bool is_number = end != text && *end == '\0' && errno == 0 && fd >= 0 && fd <= INT32_MAX;
   (void)::unsetenv(worker::fd_variable);
   if (!is_number || ::fcntl(static_cast<int>(fd), F_SETFD, FD_CLOEXEC) != 0) return -1;
-  started_as_worker.store(true, std::memory_order_relaxed);  // a flag by itself
+  started_as_worker.store(true, std::memory_order_relaxed);  // no other data depends on it
   return static_cast<int32_t>(fd);
 }
 

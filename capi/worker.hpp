@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worker handles, as the files of the boundary share them.
+// Worker handles, for the files of the C interface that use them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include "worker/worker.hpp"
 
 struct feedlane_worker : feedlane::capi::Handle {
-  feedlane::loader::Life* owner = nullptr;  // of a thread of the trainer's process
+  feedlane::loader::Life* owner = nullptr;  // set for a thread of the trainer's process
   std::unique_ptr<feedlane::worker::Worker> worker;
   std::vector<std::int64_t> ahead;  // feedlane_ahead.indices of the newest call
 
@@ -30,20 +30,20 @@ struct WorkerDeleter {
   void operator()(feedlane_worker* worker) const;
 };
 
-// Attaches the calling thread. `local` is the trainer's own mapping when the thread is one of the trainer's process; then
-// one count of `owner` is let go when the handle is deleted.
-// A forked child takes over its parent's view of data, `inherited`.
+// Attaches the calling thread. For a thread of the trainer's process, `local` is the trainer's own mapping, and one
+// count of `owner` is let go when the handle is deleted. A forked child takes over its parent's view of data,
+// `inherited`.
 Status attach_worker(os::Fd socket, int64_t timeout_ns, loader::Life* owner, const shm::Segments* local,
                      std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error,
                      shm::Segments* inherited = nullptr);
 
-// The callback form on an attached worker.
+// Runs the callback form on an attached worker.
 Status run_worker(feedlane_worker& handle, const feedlane_dataset& dataset, Error& error);
 
-// What a forked worker runs; its exit status.
+// The main function of a forked worker. Returns its exit status.
 int forked_worker_main(int fd, const feedlane_dataset& dataset, shm::Segments& inherited);
 
-// Finds the worker that a task is in the hands of, and that it is this one still.
+// Finds the worker of a task, and checks that it still has this task in hand.
 template <class F>
 int32_t with_task(const feedlane_task* task, feedlane_error* err, F&& f) {
   if (task == nullptr) return call(err, [](Error& error) { return refuse_null(error, "task"); });

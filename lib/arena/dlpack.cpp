@@ -34,7 +34,7 @@ std::unique_ptr<Export<Managed>> wrap(const feedlane_tensor& tensor, std::int32_
     m.flags = is_read_only ? flag_read_only : 0;
   }
   DLTensor& t = m.dl_tensor;
-  t.data = tensor.bytes == 0 ? nullptr : tensor.data;  // required by the specification
+  t.data = tensor.bytes == 0 ? nullptr : tensor.data;  // the specification requires nullptr for size 0
   t.device = {device, 0};
   t.ndim = tensor.ndim;
   t.dtype = {tensor.dtype.code, tensor.dtype.bits, std::max<std::uint16_t>(tensor.dtype.lanes, 1)};

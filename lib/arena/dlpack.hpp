@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exports a tensor of a batch as a managed tensor of DLPack.
+// Exports a tensor of a batch as a DLPack managed tensor.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace feedlane::dlpack {
 constexpr DLPackVersion version{1, 0};
 constexpr std::int32_t device_cpu = 1;
 constexpr std::int32_t device_cuda_host = 3;
-constexpr std::uint64_t flag_read_only = 1;  // the consumer must not write; the legacy form has no way to say so
+constexpr std::uint64_t flag_read_only = 1;  // the consumer must not write; the legacy struct has no flags
 
-// Called with `owner` and `token` when the consumer has released a tensor, on the consumer's thread.
+// Called on the consumer's thread, with `owner` and `token`, when the consumer releases a tensor.
 using GiveBack = void (*)(void* owner, std::uint64_t token) noexcept;
 
 // A managed tensor and the arrays that it points to, in one allocation. Its deleter calls `give_back`, then frees it.
@@ -30,7 +30,7 @@ struct Export {
   std::uint64_t token = 0;
 };
 
-// May throw bad_alloc; `give_back` isn't called then.
+// May throw bad_alloc. In that case `give_back` isn't called.
 template <class Managed>
 std::unique_ptr<Export<Managed>> wrap(const feedlane_tensor& tensor, std::int32_t device, bool is_read_only,
                                       GiveBack give_back, void* owner, std::uint64_t token);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack's structs as specified in version 1.0 (https://dmlc.github.io/dlpack/latest/c_api.html). They are declared here
-// because distributions ship older headers. The assertions hold on every 64-bit system.
+// DLPack's structs as specified in version 1.0 (https://dmlc.github.io/dlpack/latest/c_api.html). They are declared
+// here because distributions ship older headers. The assertions hold on every 64-bit system.
 #pragma once
 
 #include <cstddef>

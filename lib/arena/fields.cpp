@@ -56,9 +56,9 @@ Status Fields::declare(const feedlane_field* fields, std::uint64_t count, std::i
                         fields == nullptr || count == 0 ? 1 : FEEDLANE_MAX_TENSORS,
                         "a sample has 1 to {} declared fields, {} found", FEEDLANE_MAX_TENSORS,
                         fields == nullptr ? 0ULL : static_cast<unsigned long long>(count));
-  // A caller compiled with a later header has larger elements, one with an earlier header shorter ones.
+  // Elements are longer in a caller compiled with a later header, and shorter with an earlier header.
   const std::size_t stride = fields->size;
-  constexpr std::size_t least = offsetof(feedlane_field, dtype);  // a field has at least its name
+  constexpr std::size_t least = offsetof(feedlane_field, dtype);  // a field needs at least its name
   const auto* memory = reinterpret_cast<const std::byte*>(fields);
   for (std::uint64_t i = 0; i < count; i++) {
     std::size_t size = 0;
@@ -137,8 +137,8 @@ Flaw check_shape(feedlane_dtype& dtype, std::int32_t ndim, std::int32_t max_ndim
   if (dtype.code > 6 || dtype.code == 3) return {"dtype.code", dtype.code, 6, "DLPack's 0, 1, 2, 4, 5 or 6"};
   if (dtype.bits == 0 || dtype.bits % 8 != 0) return {"dtype.bits", dtype.bits, 8, "whole bytes"};
   if (ndim < 0 || ndim > max_ndim) return {"ndim", ndim, max_ndim, "0 to 8"};
-  // Every product is checked against the largest slot before it is used, so none can overflow. Nor can strides, which are
-  // products of the shape with empty dimensions counted as 1.
+  // Every product is checked against the largest slot before it is used, so none can overflow. Strides can't overflow
+  // either: like `spread`, they are products in which empty dimensions count as 1.
   bytes = std::uint64_t{dtype.bits} / 8 * dtype.lanes;
   std::uint64_t spread = bytes;
   for (std::int32_t d = 0; d < ndim; d++) {

@@ -13,14 +13,15 @@
 
 namespace feedlane::arena {
 
-// The declared layout of a sample, and so of a slot: field f of all rows is one row-major tensor at field f's offset.
+// The declared layout of a sample. It determines a slot's layout: all rows of a field are one row-major tensor at the
+// field's offset.
 class Fields {
  public:
-  // Trainer: from the caller's declarations, `stride` bytes apart. E_ARGUMENT names the field.
+  // Trainer: reads the caller's declarations, `fields->size` bytes apart. E_ARGUMENT and E_ABI name the field.
   Status declare(const feedlane_field* fields, std::uint64_t count, std::int64_t max_rows, Error& error);
-  // For tasks of one sample each: no tensor has a batch dimension.
+  // For tasks of one sample each: removes the batch dimension from every tensor.
   void leave_out_batch_dimension();
-  // Worker: from the records in control. E_CORRUPT.
+  // Worker: reads the records in control. E_CORRUPT.
   Status read(const shm::FieldRecord* records, std::uint32_t count, std::int64_t max_rows, Error& error);
   void write(shm::FieldRecord* records) const;
 
@@ -35,7 +36,7 @@ class Fields {
   };
   [[nodiscard]] std::span<const Field> all() const { return fields_; }
   [[nodiscard]] std::uint64_t slot_bytes() const { return slot_bytes_; }
-  // The fields as declared by the caller; pointers live as long as this object.
+  // The fields as the caller declared them. Their pointers are valid for the lifetime of this object.
   [[nodiscard]] std::vector<feedlane_field> as_declared() const;
 
  private:
@@ -46,25 +47,26 @@ class Fields {
   std::uint64_t slot_bytes_ = 0;
 };
 
-// A tensor of `rows` rows of a field, in the slot whose payload begins at `payload`.
+// The tensor that holds `rows` rows of a field, in the slot whose payload begins at `payload`.
 feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::byte* payload,
                           std::uint64_t payload_offset);
 
-// The same tensor in another slot.
+// Moves a field's tensor to another slot.
 inline void move_tensor(feedlane_tensor& t, const Fields::Field& field, std::byte* payload,
                         std::uint64_t payload_offset) {
   t.data = payload + field.offset;
   t.offset = payload_offset + field.offset;
 }
 
-// What is wrong with a tensor's type or shape: the member, its value, and what is needed. `member` nullptr: nothing.
+// A flaw in a tensor's type or shape: the member, its value, and the value needed. None if `member` is nullptr.
 struct Flaw {
   const char* member = nullptr;
   std::int64_t found = 0;
   std::int64_t needed = 0;
   const char* rule = "";
 };
-// Checks type and shape, replaces lanes of 0 by 1, and computes the bytes. No product overflows, here or in strides.
+// Checks type and shape, replaces a `lanes` of 0 by 1, and computes the tensor's bytes. No product overflows, neither
+// here nor in the strides of an accepted shape.
 Flaw check_shape(feedlane_dtype& dtype, std::int32_t ndim, std::int32_t max_ndim, const std::int64_t* shape,
                  std::uint64_t& bytes);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a slot's header (worker) and reads it with every check (trainer).
+// Writes a slot's header (worker), and reads and checks it (trainer).
 #include "arena/slot.hpp"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ void write_failure(const Slot& slot, std::uint64_t task_id, std::int64_t positio
 
 namespace {
 
-// `rule` says how the two numbers must be related: "WHAT is 5 in the slot, RULE 4".
+// `rule` states how the two numbers must be related: "WHAT is 5 in the slot, must be RULE 4".
 Status corrupt(Error& error, const char* what, std::uint64_t found, const char* rule, std::uint64_t needed) {
   return error.refuse(FEEDLANE_E_CORRUPT, what, found, needed, "{} is {} in the slot, must be {} {}", what, found, rule,
                       needed);
@@ -92,7 +92,7 @@ Status check_extent(const Slot& slot, const char* what, const Extent& extent, Er
                       extent.bytes, slot.payload_bytes);
 }
 
-// A tensor whose shape the worker chose. Checks type, shape, and that it lies in the slot.
+// Reads a tensor whose shape the worker chose. Checks its type and shape, and that it lies in the slot.
 Status read_shaped(const Slot& slot, const shm::TensorRecord& r, feedlane_tensor& out, Error& error) {
   feedlane_dtype dtype{r.code, r.bits, r.lanes};
   std::uint64_t bytes = 0;
@@ -110,7 +110,8 @@ Status read_shaped(const Slot& slot, const shm::TensorRecord& r, feedlane_tensor
   return FEEDLANE_OK;
 }
 
-// What was read of this slot for an earlier batch is reused if both batches are as declared and have the same rows.
+// Reads the tensors. Reuses the result of an earlier batch of this slot if all tensors of both batches match the
+// declarations and both batches have the same number of rows.
 Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& fields, std::int64_t rows, Made& out,
                     Error& error) {
   const auto declared = fields.all();
@@ -118,7 +119,7 @@ Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& f
     return corrupt(error, "slot.tensor_count", head.tensor_count, "at least", declared.size());
   if (head.tensor_count > FEEDLANE_MAX_TENSORS)
     return corrupt(error, "slot.tensor_count", head.tensor_count, "at most", FEEDLANE_MAX_TENSORS);
-  // Tensor t of those that are not declared has bit t, and no other bit is set behind the declared ones.
+  // Bit t must be set for each undeclared tensor t. No other bit may be set after the bits of the declared tensors.
   constexpr unsigned bits = 64;
   const auto behind = [](std::size_t t) { return t < bits ? ~std::uint64_t{0} << t : 0; };
   const std::uint64_t undeclared = behind(declared.size()) & ~behind(head.tensor_count);
@@ -128,7 +129,7 @@ Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& f
   const bool as_declared = head.shaped == 0 && head.tensor_count == declared.size();
   if (as_declared && out.rows_as_declared == rows) return FEEDLANE_OK;
   out.rows_as_declared = -1;
-  out.tensors.resize(head.tensor_count);  // within its capacity after the first batch
+  out.tensors.resize(head.tensor_count);  // allocates only if no earlier batch had as many
   out.names.resize(head.tensor_count - declared.size());
   for (std::size_t i = 0; i < head.tensor_count; i++) {
     feedlane_tensor& t = out.tensors[i];
@@ -152,7 +153,7 @@ Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& f
   return FEEDLANE_OK;
 }
 
-// At most one record for each sample, in order of position; the last one may be for the batch as a whole.
+// Reads the records: at most one per sample, in order of position. The last record may be for the complete batch.
 Status read_records(const Slot& slot, std::uint32_t count, std::uint64_t limit, std::vector<shm::SampleRecord>& out,
                     Error& error) {
   if (count > slot.record_room) return corrupt(error, "slot.record_count", count, "at most", slot.record_room);
@@ -185,7 +186,7 @@ Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields,
   const Extent state{head.state_offset, head.state_bytes};
   Status s = check_extent(slot, "slot.metadata_offset", metadata, error);
   if (s == FEEDLANE_OK) s = check_extent(slot, "slot.state_offset", state, error);
-  // It must fit into a slot's list, by which it is sent when its shard is reopened.
+  // The state must fit into a slot's list, which carries it to a worker when the shard is reopened.
   if (s == FEEDLANE_OK && state.bytes > slot.state_room)
     s = corrupt(error, "slot.state_bytes", state.bytes, "at most", slot.state_room);
   if (s == FEEDLANE_OK) s = read_records(slot, head.record_count, position_limit, out.records, error);
@@ -214,7 +215,7 @@ Status read_failure(const Slot& slot, std::uint64_t task_id, std::uint64_t posit
   out.detail.resize(head.detail_bytes);
   const auto* from = reinterpret_cast<const char*>(slot.payload);
   for (char& c : out.detail)
-    c = __atomic_load_n(from++, __ATOMIC_RELAXED);  // a faulty worker may still be writing these
+    c = __atomic_load_n(from++, __ATOMIC_RELAXED);  // a faulty worker may still be writing here
   out.transient = head.transient != 0;
   position = head.failed_position;
   return FEEDLANE_OK;

@@ -23,7 +23,7 @@ void SlotTable::count_taken(std::uint64_t more) { shm::add(counters_->slots_take
 
 bool SlotTable::take(std::uint32_t& slot) {
   for (std::uint32_t w = 0; w < words_; w++) {
-    // Relaxed: only a hint which bit to try. Only this thread clears bits.
+    // Relaxed: it only selects the bit to try, and no other thread clears bits.
     const std::uint64_t word = free_[w].load(std::memory_order_relaxed);
     if (word == 0) continue;
     const auto bit = static_cast<std::uint32_t>(std::countr_zero(word));
@@ -38,7 +38,7 @@ bool SlotTable::take(std::uint32_t& slot) {
 
 void SlotTable::put_back(std::uint32_t slot) {
   count_taken(static_cast<std::uint64_t>(-1));
-  // Relaxed: only monitors read it. There is no batch here any more.
+  // 0: the slot has no batch any more. Relaxed: only monitors read it.
   if (memory_ != nullptr) memory_->slot_record(slot)->task.store(0, std::memory_order_relaxed);
   set_free(slot);
 }
@@ -54,10 +54,10 @@ std::uint64_t SlotTable::hand_out(std::uint32_t slot) {
 }
 
 std::uint64_t SlotTable::lend(std::uint32_t slot) {
-  // Relaxed: no thread has a token of this generation yet; the caller orders its handing over to other threads.
+  // Relaxed: no thread has a token of this generation yet. The caller synchronises when it passes the token on.
   const std::uint64_t generation = (states_[slot].load(std::memory_order_relaxed) >> slot_bits) + 1;
   states_[slot].store(generation << slot_bits | one_reference, std::memory_order_relaxed);
-  counters_->slots_held.fetch_add(1, std::memory_order_relaxed);  // other threads release meanwhile
+  counters_->slots_held.fetch_add(1, std::memory_order_relaxed);  // other threads may release now
   return generation << slot_bits | slot;
 }
 
@@ -87,7 +87,7 @@ Status SlotTable::count_up(std::uint64_t token, std::uint64_t one, std::uint64_t
   for (;;) {
     if (state >> slot_bits != token >> slot_bits || (state & references) == 0) return FEEDLANE_E_STALE;
     if ((state & mask) == mask) return FEEDLANE_E_LIMIT;
-    // Relaxed: the caller has a reference already, which keeps the slot.
+    // Relaxed: the caller already has a reference, which keeps the slot.
     if (states_[slot].compare_exchange_weak(state, state + one, std::memory_order_relaxed, std::memory_order_relaxed))
       return FEEDLANE_OK;
   }
@@ -95,17 +95,17 @@ Status SlotTable::count_up(std::uint64_t token, std::uint64_t one, std::uint64_t
 
 bool SlotTable::count_down(std::uint32_t slot, std::uint64_t& state, std::uint64_t one, Left& left) {
   const std::uint64_t less = state - one;
-  // Release: this thread's use of the batch happens before it. Acquire: the last to count down sees the uses of all others
-  // before set_free. The partner is the same exchange in other threads.
+  // Release: this thread's use of the batch happens before this exchange. Acquire: the thread that counts down last
+  // sees the uses by all other threads before it calls set_free. The partner is this exchange in other threads.
   if (!states_[slot].compare_exchange_weak(state, less, std::memory_order_acq_rel, std::memory_order_relaxed))
     return false;
   left.unreferenced = (less & references) == 0;
   left.freed = (less & (references | uses)) == 0;
   if (!left.freed) return true;
-  // Before set_free, because the slot may be taken again at once. Relaxed counter: see free().
+  // All this is done before set_free, because the slot may be taken again at once. Relaxed counter: only a statistic.
   if (memory_ != nullptr) {
     memory_->poison_payload(slot);
-    // Relaxed: loader::Stamps::settle reads it after it has taken the slot.
+    // Relaxed: loader::Stamps reads it after it has taken the slot, or earlier in settle_all, which may miss it.
     memory_->slot_record(slot)->released_ns.store(static_cast<std::uint64_t>(os::QuickClock::now_ns()),
                                                   std::memory_order_relaxed);
   }
@@ -132,7 +132,7 @@ Status SlotTable::begin_use(std::uint64_t token) { return count_up(token, one_us
 SlotTable::Left SlotTable::end_use(std::uint64_t token) {
   Left left;
   std::uint32_t slot = 0;
-  (void)slot_of(token, slot);  // begin_use has accepted it
+  (void)slot_of(token, slot);  // begin_use has accepted the token
   std::uint64_t state = states_[slot].load(std::memory_order_relaxed);
   while (!count_down(slot, state, one_use, left)) {
   }
@@ -140,7 +140,7 @@ SlotTable::Left SlotTable::end_use(std::uint64_t token) {
 }
 
 bool SlotTable::any_free() const {
-  for (std::uint32_t w = 0; w < words_; w++)  // a hint: take decides
+  for (std::uint32_t w = 0; w < words_; w++)  // relaxed: only a hint, take decides
     if (free_[w].load(std::memory_order_relaxed) != 0) return true;
   return false;
 }

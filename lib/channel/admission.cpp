@@ -19,7 +19,7 @@ Status send(const os::Fd& socket, const Message& message, std::span<const int> f
   return os::send_message(socket.get(), std::as_bytes(std::span(&message, 1)), fds, error);
 }
 
-// Tells a sender why it is refused.
+// Sends a sender the reason for its refusal.
 void refuse(const os::Fd& socket, const Error& why) {
   const bool is_unseen = why.code == FEEDLANE_E_STATE || why.code == FEEDLANE_E_PEER_DEAD;
   const int reason = why.os_errno != 0 || is_unseen ? why.os_errno : ENOMEM;
@@ -39,9 +39,9 @@ bool Receiver::find_free(std::uint32_t& lane) {
   return false;
 }
 
-// ---- what a sender needs ----
+// ---- resources of a sender ----
 
-// The eventfds of a free lane, for its next sender: both or none.
+// Creates the eventfds for a free lane's next sender: both or none.
 Status Receiver::make_events(std::uint32_t lane, Error& error) {
   Sender& sender = senders_[lane];
   if (sender.sender_event) return FEEDLANE_OK;
@@ -51,7 +51,7 @@ Status Receiver::make_events(std::uint32_t lane, Error& error) {
   return s;
 }
 
-// The eventfds and the memory of a free lane: all or none.
+// Creates the eventfds and the memory for a free lane's next sender: all or none.
 Status Receiver::make_room(std::uint32_t lane, Error& error) {
   Status s = os::check_memory({plan_.data_bytes}, plan_.data_bytes, files_, error);
   if (s == FEEDLANE_OK) s = make_events(lane, error);
@@ -66,7 +66,8 @@ void Receiver::release_room(std::uint32_t lane) {
   senders_[lane].receiver_event.reset();
 }
 
-// Sends the welcome, with all that the sender needs, before it returns. make_room has succeeded for the lane.
+// Sends the welcome and every descriptor that the sender needs, before it returns. make_room must have succeeded for
+// the lane.
 Status Receiver::admit(std::uint32_t lane, os::Fd socket, Error& error) {
   Sender& sender = senders_[lane];
   sender.sleeping = &sender.memory.at<shm::SenderRow>(plan_.sender_row)->sleeping;
@@ -83,7 +84,7 @@ Status Receiver::admit(std::uint32_t lane, os::Fd socket, Error& error) {
   fds[ring_welcome_receiver] = self_.get();
   sender.socket = std::move(socket);
   sender.state = Sender::State::offered;
-  sender.fenced_by = ring::FencedBy::publisher;  // until Attached says otherwise
+  sender.fenced_by = ring::FencedBy::publisher;  // until RingAttached says otherwise
   Status s = waiter_.poller().add(sender.socket.get(), make_tag(sender.generation, lane, kind_socket), error);
   if (s == FEEDLANE_OK)
     s = waiter_.poller().add_bell(sender.receiver_event.get(), make_tag(sender.generation, lane, kind_doorbell), error);
@@ -99,7 +100,7 @@ Status Receiver::admit(std::uint32_t lane, os::Fd socket, Error& error) {
 // ---- offers and connections ----
 
 Status Receiver::offer(os::Fd& theirs, Error& error) {
-  waiter_.cancel();  // events are handled here, so a caller that armed before must arm again
+  waiter_.cancel();  // this call handles events, so a caller that has armed must arm again
   if (const Status s = handle_events(error); s != FEEDLANE_OK) return s;  // may free lanes of dead senders
   std::uint32_t lane = 0;
   if (!find_free(lane))
@@ -112,14 +113,14 @@ Status Receiver::offer(os::Fd& theirs, Error& error) {
   if (s == FEEDLANE_OK) s = admit(lane, std::move(mine), error);
   if (s != FEEDLANE_OK) return s;
   theirs = std::move(other);
-  record_arrival();  // a process that never attaches leads to END too
+  record_arrival();  // END must come even if the process never attaches
   return s;
 }
 
 Status Receiver::accept_one(Error& error) {
   std::uint32_t lane = 0;
   const bool is_free = find_free(lane);
-  // Before accept(2): without descriptors for its events a connection stays in the listen backlog.
+  // Before accept(2), so that a connection stays in the listen backlog if there are no descriptors for its eventfds.
   if (is_free)
     if (const Status s = make_events(lane, error); s != FEEDLANE_OK) return s;
   Error why;
@@ -138,11 +139,11 @@ Status Receiver::accept_one(Error& error) {
   }
   if (is_free) release_room(lane);
   if (!lacks_descriptors(why)) return FEEDLANE_OK;
-  error = why;  // it stays in the backlog, so the poller would report it again without end
+  error = why;  // the connection stays in the backlog, so the poller would report it without end
   return s;
 }
 
-// Closes the guest that has been connected for longest without asking for a lane.
+// Disconnects the guest in this place, if there is one. Called for the place of the oldest guest.
 void Receiver::dismiss(std::uint32_t place) {
   os::Fd& socket = guests_[place].socket;
   if (!socket) return;
@@ -159,7 +160,8 @@ bool Receiver::expects_guests() const {
   return false;
 }
 
-// A guest gets a lane only when it asks for one: a connection alone takes no lane and does not delay END.
+// A guest gets a lane only when it asks for one. Without a request it takes no lane, and delays END by
+// guest_patience_ns at most.
 Status Receiver::read_request(std::uint32_t place, Error& error) {
   std::uint32_t lane = 0;
   const bool is_free = find_free(lane);
@@ -193,7 +195,7 @@ Status Receiver::read_request(std::uint32_t place, Error& error) {
 
 // Makes sure that the end of the sender's process will be reported; otherwise its lane would never become free.
 Status Receiver::watch(std::uint32_t lane, os::Received& received, Error& error) {
-  if (received.pid == ::getpid()) return FEEDLANE_OK;  // it is this process
+  if (received.pid == ::getpid()) return FEEDLANE_OK;  // the sender is in this process
   os::Fd& process = senders_[lane].process;
   if (const Status s = os::open_sender(received, process, error); s != FEEDLANE_OK) return s;
   return waiter_.poller().add(process.get(), make_tag(senders_[lane].generation, lane, kind_process), error);
@@ -225,13 +227,13 @@ void Receiver::read_message(std::uint32_t lane) {
   if (whole && received.bytes == sizeof(RingWord) && word.magic == ring_leaving_magic) return end_sender(lane);
   if (s == FEEDLANE_END && !sender.process)
     return end_sender(lane);  // a sender in this process: nothing else reports its end
-  // A closed socket or an invalid message does not prove that the process has ended: the lane is free when its pidfd says so.
+  // A closed socket or an invalid message does not prove that the process has ended. Its pidfd will report the end.
   waiter_.poller().remove(sender.socket.get());
   os::discard_messages(sender.socket.get());
   sender.socket.reset();
 }
 
-// The sender has left or died. What it committed can still be taken; then the lane is free.
+// The sender has left or died. Its committed messages can still be taken. After that the lane is free.
 void Receiver::end_sender(std::uint32_t lane) {
   Sender& sender = senders_[lane];
   waiter_.poller().remove(sender.socket.get());
@@ -249,8 +251,9 @@ void Receiver::end_sender(std::uint32_t lane) {
   free_if_empty(lane);
 }
 
-// Called wherever the state matters: other processes may still have the memory mapped, and may add or remove messages. Does
-// nothing while the caller holds messages of the lane.
+// Frees a lane that its sender has left and that has no more messages. Called wherever the state matters, because other
+// processes may still have the memory mapped and may add or remove messages. Does nothing while the receiver's user
+// holds messages of the lane.
 void Receiver::free_if_empty(std::uint32_t lane) {
   Sender& sender = senders_[lane];
   if (sender.state != Sender::State::left) return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies messages between a lane's cells and memory of the caller. Those of one line are copied without a call: 2.8 ns instead of
-// 3.4 for 56 bytes, and what sends or receives them needs no frame. From 120 bytes on memcpy is as fast.
+// Copies messages between a lane's cells and the caller's memory. Messages of one cache line are copied without a call
+// to memcpy: 56 bytes take 2.8 ns instead of 3.4, and the functions that send or receive them need no stack frame. From
+// 120 bytes on, memcpy is as fast.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +10,10 @@
 
 namespace feedlane::channel {
 
-// A message of one line, beside its sequence number.
+// The largest message that fits into one cache line with its sequence number.
 constexpr std::size_t line_bytes = 56;
 
-// At most line_bytes. What doesn't divide into chunks is copied by one that overlaps the one before.
+// Copies at most line_bytes. The last chunk may overlap the chunk before it.
 struct CopyLine {
   void operator()(std::byte* to, const std::byte* from, std::size_t bytes) const {
     if (bytes >= 16) {
@@ -33,7 +34,7 @@ struct CopyAny {
   void operator()(std::byte* to, const std::byte* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
 };
 
-// Copies `count` messages of `bytes` each by `copy`; they lie `to_stride` and `from_stride` bytes apart.
+// Copies `count` messages of `bytes` bytes with `copy`. Strides are the bytes from one message to the next.
 template <class Copy>
 void copy_messages(std::byte* to, std::size_t to_stride, const std::byte* from, std::size_t from_stride,
                    std::uint32_t count, std::size_t bytes, Copy copy) {

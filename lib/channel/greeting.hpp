@@ -2,16 +2,17 @@
 // Messages between the two ends of a standalone ring, over their socket:
 //
 //   sender -> receiver: asking, if the sender has connected by path
-//   receiver -> sender: RingWelcome; or full: no lane is free
+//   receiver -> sender: RingWelcome, or full if no lane is free
 //   sender -> receiver: RingAttached, with a pidfd of its process if the receiver wants one
 //   receiver -> sender: accepted, or RingRefused
 //   sender -> receiver: leaving, if it closes the ring
 //
-// A connection by path that has not asked holds no lane.
+// A connection by path holds no lane until it asks for one.
 //
-// Nothing that a sender does counts before it is accepted: if the receiver can't observe the end of its process, it refuses
-// and takes the lane back. A sender in the receiver's own process needs no observation: it sends no pidfd, can't be refused
-// and waits for no answer, which its own thread might have to send.
+// The receiver takes no messages from a sender before it has accepted the sender. If the receiver can't observe the end
+// of the sender's process, it refuses the sender and takes the lane back. A sender in the receiver's own process needs
+// no observation. It sends no pidfd and can't be refused, and it doesn't wait for the answer, because its own thread
+// might have to send that answer.
 #pragma once
 
 #include <cstdint>
@@ -32,15 +33,15 @@ enum RingWelcomeFd : std::uint32_t {
   ring_welcome_control,
   ring_welcome_data,            // of this sender's lane
   ring_welcome_sender_event,    // rings the sender
-  ring_welcome_receiver_event,  // rings the receiver; this sender's own
+  ring_welcome_receiver_event,  // rings the receiver; only for this sender
   ring_welcome_receiver,        // pidfd of the receiver
   ring_welcome_fds
 };
 
 // Bits of `abilities`.
-// This end issues a barrier for both before it sleeps; see ring/doorbell.hpp.
+// This end issues a barrier for both ends before it sleeps; see ring/doorbell.hpp.
 constexpr std::uint32_t ring_passes_barriers = 1;
-// The kernel tells the receiver who the sender is: a pidfd is not wanted and would be refused.
+// The kernel gives the receiver a pidfd of the sender. The sender must not send one, because the kernel may refuse it.
 constexpr std::uint32_t ring_names_senders = 2;
 inline std::uint32_t abilities_of(ring::FencedBy fenced_by) {
   return fenced_by == ring::FencedBy::sleeper ? ring_passes_barriers : 0;
@@ -51,11 +52,11 @@ struct RingWelcome {
   std::uint64_t layout_hash;
   std::uint32_t lane;
   std::uint32_t abilities;
-  std::uint64_t start;  // position of the lane's producer
+  std::uint64_t start;  // position at which the lane's producer starts
 };
 static_assert(sizeof(RingWelcome) == 32);
 
-struct RingWord {  // asking, leaving; full, accepted
+struct RingWord {  // asking, full, accepted, leaving
   std::uint64_t magic;
 };
 static_assert(sizeof(RingWord) == 8);

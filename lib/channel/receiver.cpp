@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The receiving end of a standalone ring: creation, messages, waiting. See admission.cpp for its senders.
+// The receiving end of a standalone ring: creation, messages, waiting. Its senders are in admission.cpp.
 #include "channel/receiver.hpp"
 
 #include <unistd.h>
@@ -43,7 +43,7 @@ Status Receiver::create(const shm::RingPlan& plan, const std::string& path, cons
   return waiter_.poller().add(listener_.get(), listener_tag, error);
 }
 
-// Shuts the sockets down, so that senders and guests learn of the end even if a forked child has our descriptors.
+// Shuts the sockets down, so that senders and guests notice the end even if a forked child has our descriptors.
 Receiver::~Receiver() {
   if (owner_ != ::getpid()) return;
   if (listener_) os::unlink_socket(file_);
@@ -73,10 +73,10 @@ template <class Try>
 Status Receiver::find(std::int64_t timeout_ns, Try&& try_it, Error& error) {
   if (try_it()) return FEEDLANE_OK;
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
-  finds_++;  // messages returned before are gone now: only a faulty sender takes back what it has committed
+  finds_++;  // no message is left: peeked ones were released, or removed by a faulty sender
   peeked_ = 0;
-  os::Deadline last_guest = os::Deadline::never();  // END is returned then, in spite of later guests
-  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // a sender may ring without end
+  os::Deadline last_guest = os::Deadline::never();  // END is returned at this time, even if guests keep connecting
+  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // ends even if a sender rings without end
     if (try_it()) return FEEDLANE_OK;
     if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`
     if (has_ended()) {                                                         // unless a request for a lane is pending
@@ -105,7 +105,7 @@ Status Receiver::peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span
 
 Status Receiver::receive(std::byte* messages, std::uint32_t want, std::int64_t timeout_ns, std::uint32_t& got,
                          std::uint32_t& lane, Error& error) {
-  // Chosen here, not for each look: while one waits for a message, what follows its arrival counts.
+  // The copy function is chosen here, not in each poll, because the time after a message's arrival adds to its latency.
   if (plan_.geometry.message_bytes <= line_bytes)
     return find(
         timeout_ns, [&] { return take(messages, want, got, lane, CopyLine{}); }, error);
@@ -119,7 +119,7 @@ Status Receiver::release(std::uint32_t lane, std::uint32_t count, Error& error) 
     return error.refuse(FEEDLANE_E_ARGUMENT, lane != peeked_lane_ ? "lane" : "count",
                         lane != peeked_lane_ ? lane : count, lane != peeked_lane_ ? peeked_lane_ : peeked_,
                         "{} messages of lane {}, the last peek was {} of lane {}", count, lane, peeked_, peeked_lane_);
-  peeked_ -= count;  // the sender has left, or count is 0
+  peeked_ -= count;  // the sender has left
   lanes_.release(lane, count);
   free_if_empty(lane);
   return FEEDLANE_OK;
@@ -146,7 +146,7 @@ Status Receiver::handle(const os::Poller::Event& event, Error& error) {
 }
 
 void Receiver::close() {
-  // Relaxed: the event wakes; the flag only says why.
+  // Relaxed: the eventfd wakes the sleeper; the flag only says why.
   closed_.store(true, std::memory_order_relaxed);
   os::signal_event(close_event_.get());
 }
@@ -160,13 +160,13 @@ Status Receiver::wait(os::Deadline deadline, Error& error) {
 Status Receiver::arm(Error& error) {
   waiter_.cancel();
   if (const Status s = handle_events(error); s != FEEDLANE_OK) return s;
-  // An END that peek has returned already doesn't keep the caller awake: another sender may come.
+  // Once peek has returned END, END no longer keeps the caller awake, so it can sleep until another sender comes.
   return waiter_.arm([this] { return lanes_.any() || (!end_returned_ && has_ended()); }, error);
 }
 
 // Handles pending events without waiting.
 Status Receiver::handle_events(Error& error) {
-  // A sender has a doorbell, a pidfd and a socket, and sends two messages over the socket before its end.
+  // A sender has a doorbell, a pidfd and a socket, and sends two messages over the socket before it ends.
   const std::size_t rounds = 3 * (3 * senders_.size() / ring::Waiter::max_events + 1);
   return waiter_.poll(
       rounds, [&](const os::Poller::Event& event) { return handle(event, error); }, error);

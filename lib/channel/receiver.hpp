@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The receiving end of a standalone ring: creates the ring, admits senders, takes their messages, observes their ends.
 //
-// Every sender has a data segment of its own, created when it is admitted, and maps no other for writing: whatever it does
-// there affects its own messages alone. After its end at most one capacity of messages is taken, so it can't keep its lane by
-// filling it again.
+// Each sender gets its own data segment when it is admitted and maps no other segment for writing, so it can damage
+// only its own messages. After the sender's end at most `capacity` messages are taken, so it can't keep its lane by
+// refilling it.
 #pragma once
 
 #include <array>
@@ -35,22 +35,24 @@ class Receiver {
   Receiver& operator=(const Receiver&) = delete;
   ~Receiver();
 
-  // `path` empty: senders come by offer() alone; else also by connecting to that Unix socket, which only this user can do.
+  // If `path` is empty, senders come only through offer(). Otherwise processes of this user may also connect to a Unix
+  // socket at `path`.
   Status create(const shm::RingPlan& plan, const std::string& path, const os::SystemFiles& files, Error& error);
-  // A connected socket for one sender. E_LIMIT when every lane is taken; E_MEMORY.
+  // Returns a connected socket for one sender. E_LIMIT if every lane is taken; E_MEMORY.
   Status offer(os::Fd& theirs, Error& error);
 
-  // Up to `want` messages of one lane. OK with count > 0; TIMEOUT; INTERRUPTED; END when every accepted sender has left or
-  // died and all its messages have been taken. A later sender ends this state. Pending requests for a lane are handled before
-  // END is returned.
+  // Returns up to `want` messages of one lane. OK with count > 0; TIMEOUT; INTERRUPTED; END if every accepted sender
+  // has left or died and all messages have been taken. A later sender ends this state. Pending requests for a lane are
+  // handled before END is returned.
   Status peek(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error);
-  // Gives back the first `count` messages of what the last peek returned.
+  // Releases the first `count` messages of the last peek.
   Status release(std::uint32_t lane, std::uint32_t count, Error& error);
-  // Copies what peek would return to `messages`, message_bytes apart, and gives it back. An earlier peek is void then.
+  // Copies the messages that peek would return to `messages`, message_bytes apart, and releases them. Cancels an
+  // earlier peek.
   Status receive(std::byte* messages, std::uint32_t want, std::int64_t timeout_ns, std::uint32_t& got,
                  std::uint32_t& lane, Error& error);
 
-  // The same without waiting. False if there is nothing at once, or an error to report: then call the other form.
+  // The try_ functions don't wait. If one returns false, call its other form, which waits or reports an error.
   bool try_peek(std::uint32_t want, feedlane_span& got) {
     waiter_.cancel();
     std::uint32_t count = 0;
@@ -68,24 +70,24 @@ class Receiver {
     if (sender.state != Sender::State::attached) return false;
     peeked_ -= count;
     lanes_.release(lane, count);
-    // It may be waiting for room.
+    // The sender may be waiting for room.
     (void)bell_of(sender).ring();
     return true;
   }
-  // Messages of one line only.
+  // Only for messages of one cache line.
   bool try_receive(std::byte* messages, std::uint32_t want, std::uint32_t& got, std::uint32_t& lane) {
     return plan_.geometry.message_bytes <= line_bytes && take(messages, want, got, lane, CopyLine{});
   }
 
-  // From here on every wait ends with INTERRUPTED. Thread safety: any thread.
+  // Ends current and later waits with INTERRUPTED. Thread safety: any thread.
   void close();
 
   Status arm(Error& error);
   [[nodiscard]] int wait_fd() const { return waiter_.fd(); }
 
  private:
-  // The sender of one lane. States: free -> offered -> attached -> left (messages still to be taken) -> free. No message is
-  // taken from an offered lane; it becomes free as soon as its sender has gone.
+  // The sender of one lane. States: free -> offered -> attached -> left (messages are still to be taken) -> free. No
+  // message is taken from an offered lane, which becomes free as soon as its sender is gone.
   struct Sender {
     enum class State { free, offered, attached, left } state = State::free;
     std::uint32_t generation = 0;
@@ -95,24 +97,24 @@ class Receiver {
     os::Fd sender_event;
     os::Fd receiver_event;
     const ring::SleepFlag* sleeping = nullptr;
-    ring::FencedBy fenced_by = ring::FencedBy::publisher;  // of our doorbell to it
-    // The caller holds messages up to `end`, until it releases them or a later peek finds no message.
+    ring::FencedBy fenced_by = ring::FencedBy::publisher;  // of our doorbell to the sender
+    // The caller holds messages before position `end`, until it releases them or a later peek finds no message.
     struct Peeked {
       std::uint64_t finds = 0;
       std::uint64_t end = 0;
     } peeked;
-    std::uint64_t end = 0;  // left: no message of it can be at this position or later
+    std::uint64_t end = 0;  // in state left: no message at or after this position is taken
   };
   // A connection to the path that hasn't asked for a lane yet. When there are too many, the oldest is closed.
   struct Guest {
     std::uint32_t generation = 0;
     os::Fd socket;
-    os::Deadline expected = os::Deadline::never();  // END waits until then for it to ask
+    os::Deadline expected = os::Deadline::never();  // until then END waits for the guest's request
   };
   static constexpr std::uint32_t max_guests = 64;
   static constexpr std::int64_t guest_patience_ns = 100'000'000;
-  // A poller's tag: the kind of descriptor, the number of its lane or guest, and a generation, by which late events of a
-  // predecessor are ignored.
+  // A poller's tag consists of the kind of descriptor, the number of its lane or guest, and a generation. Late events
+  // of a former sender or guest carry an old generation and are ignored.
   enum Kind : std::uint64_t { kind_doorbell, kind_process, kind_socket, kind_guest };
   static std::uint64_t make_tag(std::uint32_t generation, std::uint32_t place, Kind kind) {
     return std::uint64_t{generation} << 32 | std::uint64_t{place} << 2 | kind;
@@ -136,9 +138,9 @@ class Receiver {
     peeked_ = 0;
     lanes_.release(m.lane, count);
     Sender& sender = senders_[m.lane];
-    // The caller holds nothing of this lane any more.
+    // The caller holds no messages of this lane any more.
     sender.peeked.finds = 0;
-    if (sender.state == Sender::State::attached) (void)bell_of(sender).ring();  // it may be waiting for room
+    if (sender.state == Sender::State::attached) (void)bell_of(sender).ring();  // the sender may be waiting for room
     else free_if_empty(m.lane);
     return true;
   }
@@ -168,7 +170,7 @@ class Receiver {
 
   shm::RingPlan plan_;
   os::SystemFiles files_;
-  shm::SegmentPair segments_;  // control alone
+  shm::SegmentPair segments_;  // only control
   std::vector<Sender> senders_;
   std::array<Guest, max_guests> guests_;
   std::uint32_t next_guest_ = 0;  // the place of the oldest guest
@@ -182,7 +184,7 @@ class Receiver {
   pid_t owner_ = 0;      // only this process shuts the sockets down, not a forked child
   bool has_arrivals_ = false;
   bool end_returned_ = false;  // peek has returned END since the last arrival
-  std::uint64_t finds_ = 1;    // counts peeks that found no message at first
+  std::uint64_t finds_ = 1;    // counts peeks and receives that found no message at first
   std::uint32_t peeked_lane_ = 0;
   std::uint32_t peeked_ = 0;
 };

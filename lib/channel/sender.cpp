@@ -16,7 +16,7 @@ namespace {
 
 enum Tag : std::uint64_t { tag_own_event, tag_receiver, tag_socket };
 
-// Translates the receiver's refusal.
+// Turns the receiver's refusal into an error.
 Status translate_refusal(const RingRefused& refused, Error& error) {
   if (refused.os_errno > 0) return error.os(refused.os_errno, "the receiver failed to accept this sender");
   return error.fail(FEEDLANE_E_STATE, "the receiver can't observe this process, which is in another PID namespace");
@@ -31,12 +31,12 @@ Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) 
   } message{};
   const RingWelcome& welcome = message.welcome;
   os::Received received;
-  os::Fd peer;  // pidfd: a forked child of the receiver may hold the socket's other end after the receiver's death
+  os::Fd peer;  // a pidfd, because a forked child may hold the socket's other end after the receiver's death
   Status s = os::open_peer(socket, peer, error);
   if (s != FEEDLANE_OK) return s;
   const auto buffer = std::as_writable_bytes(std::span(&message, 1));
   s = os::receive_message(socket, buffer, received, error);
-  if (s == FEEDLANE_AGAIN) {  // an offer's socket has the welcome already; a connection by path asks for it
+  if (s == FEEDLANE_AGAIN) {  // an offer's socket already has the welcome; a connection by path must ask for it
     const RingWord asking{ring_asking_magic};
     Error ignored;
     (void)os::send_message(socket, std::as_bytes(std::span(&asking, 1)), {}, ignored);
@@ -114,7 +114,7 @@ Status Sender::greet(os::Deadline deadline, Error& error) {
   os::Received received;
   s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline, received, error,
                         receiver_.get());
-  if (s != FEEDLANE_OK) return s;  // it may be accepted meanwhile: the destructor sends `leaving`
+  if (s != FEEDLANE_OK) return s;  // the receiver may accept it later, so the destructor sends `leaving`
   if (received.bytes == sizeof(RingWord) && answer.magic == ring_accepted_magic) return s;
   if (received.bytes == sizeof answer && answer.magic == ring_refused_magic) return translate_refusal(answer, error);
   return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof(RingWord),
@@ -135,7 +135,7 @@ Status Sender::reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_spa
 }
 
 Status Sender::reserve_until(os::Deadline deadline, std::uint32_t want, feedlane_span& got, Error& error) {
-  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // the receiver may ring without end
+  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // ends even if the receiver rings without end
     if (try_reserve(want, got)) return FEEDLANE_OK;
     if (producer_.broken())
       return error.fail(FEEDLANE_E_CORRUPT, "the receiver's position of lane {} is none that it can have", lane_);
@@ -163,7 +163,7 @@ Status Sender::send(const std::byte* messages, std::uint32_t count, std::int64_t
   for (sent = 0; sent < count;) {
     feedlane_span part;
     if (!try_reserve(count - sent, part)) {
-      if (deadline.is_never()) deadline = os::Deadline::after(timeout_ns);  // the clock is read by calls that wait only
+      if (deadline.is_never()) deadline = os::Deadline::after(timeout_ns);  // only calls that wait read the clock
       if (const Status s = reserve_until(deadline, count - sent, part, error); s != FEEDLANE_OK) return s;
     }
     publish(messages + std::size_t{sent} * message_bytes(), part.count, CopyAny{});
@@ -173,13 +173,14 @@ Status Sender::send(const std::byte* messages, std::uint32_t count, std::int64_t
 }
 
 void Sender::close() {
-  // Relaxed: the event wakes; the flag only says why. It is written no matter what the sleeping flag says: the poller keeps it.
+  // Relaxed: the eventfd wakes the sleeper; the flag only says why. The eventfd is rung even if the sleeping flag is
+  // clear, because the poller remembers the ring.
   closed_.store(true, std::memory_order_relaxed);
   os::ring_event(own_event_.get());
 }
 
 Status Sender::wait(os::Deadline deadline, Error& error) {
-  // The receiver sends nothing more over the socket: the only event left is its end.
+  // The receiver sends nothing more over the socket, so all events but our own eventfd's report its end.
   const auto handle = [this](const os::Poller::Event& event) {
     if (event.tag != tag_own_event) receiver_gone_ = true;
   };

@@ -22,24 +22,25 @@ namespace feedlane::channel {
 
 class Sender {
  public:
-  // Owns the socket in every case. OK when the receiver has accepted this sender; see channel/greeting.hpp.
+  // Takes ownership of the socket in every case. OK once the receiver has accepted this sender; see
+  // channel/greeting.hpp.
   static Status attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Sender>& out, Error& error);
   Sender(const Sender&) = delete;
   Sender& operator=(const Sender&) = delete;
-  // Leaves the ring. The receiver can still take what was committed.
+  // Leaves the ring. The receiver can still take committed messages.
   ~Sender();
 
   [[nodiscard]] std::uint32_t message_bytes() const { return plan_.geometry.message_bytes; }
-  // Up to `want` cells to fill, at least one. TIMEOUT, INTERRUPTED, E_PEER_DEAD, E_CORRUPT.
+  // Returns one to `want` cells to fill. TIMEOUT, INTERRUPTED, E_PEER_DEAD, E_CORRUPT.
   Status reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error);
-  // Publishes the first `count` of them. The others are no longer reserved.
+  // Publishes the first `count` reserved cells. The other cells are no longer reserved.
   Status commit(std::uint32_t count, Error& error);
-  // Copies `count` messages, which lie message_bytes apart, and publishes them, in parts where not all fit at once. Statuses as
-  // reserve; `sent` counts what was published before.
+  // Copies `count` messages, which lie message_bytes apart, and publishes them, in several parts if not all fit at
+  // once. Returns the statuses of reserve. `sent` counts the published messages.
   Status send(const std::byte* messages, std::uint32_t count, std::int64_t timeout_ns, std::uint32_t& sent,
               Error& error);
 
-  // The same without waiting. False if that isn't possible at once, or an error is to report: then call the other form.
+  // The try_ functions don't wait. If one returns false, call its other form, which waits or reports an error.
   bool try_reserve(std::uint32_t want, feedlane_span& got) {
     reserved_ = producer_.reserve(want);
     if (reserved_ == 0 || producer_.broken()) return false;
@@ -47,25 +48,26 @@ class Sender {
     return true;
   }
   bool try_commit(std::uint32_t count) {
-    if (count - 1 >= reserved_) return false;  // 0 too
+    if (count - 1 >= reserved_) return false;  // also if count is 0
     reserved_ = 0;
     producer_.commit(count);
     (void)bell_.ring();
     return true;
   }
-  // In one part, of messages of one line. False also where only a look at the receiver's position would find room.
+  // Publishes in one part, and only messages of one cache line. Doesn't read the receiver's position, so it may return
+  // false although there is room.
   bool try_send(const std::byte* messages, std::uint32_t count) {
     if (message_bytes() > line_bytes || !producer_.has_room(count)) return false;
     publish(messages, count, CopyLine{});
     return true;
   }
 
-  // From here on every wait ends with INTERRUPTED. Thread safety: any thread.
+  // Ends current and later waits with INTERRUPTED. Thread safety: any thread.
   void close();
 
  private:
   Sender() = default;
-  // Into free cells.
+  // Copies messages into free cells and commits them.
   template <class Copy>
   void publish(const std::byte* messages, std::uint32_t count, Copy copy) {
     copy_messages(producer_.message(0), plan_.geometry.cell_bytes, messages, message_bytes(), count, message_bytes(),

@@ -7,7 +7,7 @@
 namespace feedlane::checkpoint {
 namespace {
 
-// The first entry whose batch is not after `batch`.
+// The first entry whose number is at most `batch`. Entries are in descending order.
 template <class Ahead>
 auto place_of(Ahead& ahead, std::int64_t batch) {
   return std::partition_point(ahead.begin(), ahead.end(), [=](const YieldedBatch& y) { return y.batch > batch; });
@@ -20,8 +20,8 @@ void Progress::yield(const YieldedBatch& batch) {
   close_up();
 }
 
-// Moves `batches` over entries of `ahead` that follow it directly. Stops at a batch that is not drawn yet, because its sampler
-// state is unknown.
+// Advances `batches` over the entries of `ahead` that directly follow it. Stops at a batch that is not drawn yet,
+// because the sampler's state after it is unknown.
 void Progress::close_up() {
   for (; !ahead.empty() && ahead.back().batch == batches && ahead.back().is_drawn; ahead.pop_back()) {
     batches++;

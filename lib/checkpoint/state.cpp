@@ -14,7 +14,7 @@ constexpr std::uint64_t magic = 0x31455441'54534c46;  // "FLSTATE1"
 constexpr std::uint32_t version = 1;
 constexpr std::size_t checksum_bytes = 8;
 constexpr std::int64_t most = std::int64_t{1}
-                              << 62;  // largest number of batches or samples: sums stay far from overflow
+                              << 62;  // largest number of batches or samples, so that sums can't overflow
 constexpr std::size_t head_bytes = 8 + 4 + 4 + 8;
 
 enum Flag : std::uint32_t { flag_iterable = 1, flag_ended = 2 };
@@ -106,7 +106,7 @@ Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& erro
   p.skipped = in.u64();
   const auto sampler = in.blob();
   s.sampler.assign(sampler.begin(), sampler.end());
-  // A wrong count ends the loop at the end of the bytes.
+  // If a count is too large, its loop ends with the bytes.
   const std::uint32_t ahead = in.u32();
   for (std::uint32_t i = 0; i < ahead && in.ok(); i++) {
     YieldedBatch y;

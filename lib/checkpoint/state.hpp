@@ -18,13 +18,13 @@ struct SavedState {
   std::uint64_t base_seed = 0;
   std::int64_t batch_size = 0;  // 0: the sampler makes the batches
   std::int64_t ranks = 1;       // number of ranks that share the order, or the iterable data set
-  std::int64_t rank = 0;        // iterable
+  std::int64_t rank = 0;        // only iterable
   std::vector<std::byte> sampler;
   Progress progress;
 };
 
 void write_state(const SavedState& state, std::vector<std::byte>& out);
-// E_CORRUPT: damaged, truncated, or no state; E_ABI: of a later library.
+// E_CORRUPT: damaged, truncated, or not a saved state. E_ABI: another format version.
 Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& error);
 
 }  // namespace feedlane::checkpoint

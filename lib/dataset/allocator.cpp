@@ -23,8 +23,8 @@ Allocator choose() {
 
 #elif defined(FEEDLANE_MIMALLOC_LOAD)
 
-// libmimalloc.so defines malloc and free, which must not replace those of the host program. So it is not linked but loaded with
-// RTLD_LOCAL. It is never unloaded, because threads that have used it run its code when they end.
+// libmimalloc.so defines malloc and free, which must not replace the host program's. So it is not linked, but loaded
+// with RTLD_LOCAL. It is never unloaded, because threads that have used it run its code when they end.
 Allocator choose() {
   for (const char* name : {"libmimalloc.so.3", "libmimalloc.so.2"}) {
     void* const library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

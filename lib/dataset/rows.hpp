@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of a task's tensors, in the form that callbacks see. One object for all rows of a task: what they have in common is
-// computed once, again only if a callback has given a tensor another shape.
+// The rows of a task's tensors, in the form that callbacks see. One object serves all rows of a task. Values that the
+// rows share are computed once, and again only if a callback has changed a tensor's shape.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class Rows {
   Rows& operator=(const Rows&) = delete;
   ~Rows() = default;
 
-  // Row number `number`, for this sample. Valid until the next call.
+  // Row `number`, for the sample with this index and seed. Valid until the next call.
   const feedlane_row& at(std::uint64_t number, std::int64_t index, std::uint64_t seed) {
     if (shapes_ != task_.shapes()) find_places();
     for (std::int32_t f = 0; f < count_; f++) fields_[f] = places_[f] + number * bytes_[f];
@@ -44,7 +44,7 @@ class Rows {
   }
 
   const Task& task_;
-  std::uint64_t shapes_ = 0;  // a task that is open has had some
+  std::uint64_t shapes_ = 0;  // an open task's count is at least 1
   std::int32_t count_ = 0;
   std::byte* places_[FEEDLANE_MAX_TENSORS];  // of row 0
   void* fields_[FEEDLANE_MAX_TENSORS];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runner of a data set's callbacks: makes the batch of a task, by the loader's policies for samples that fail.
+// Runs a data set's callbacks to make a task's batch, and applies the loader's policies to samples that fail.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace feedlane::dataset {
 
-// What the caller does between samples, and how it waits for a retry's backoff. A status other than OK ends the run with it;
-// a later run with the same progress continues from there.
+// The caller's functions for the time between samples and for the wait before a retry. If one returns a status other
+// than OK, the run returns it. A later run with the same Progress continues from there.
 class Pace {
  public:
   virtual Status between(std::uint64_t position) = 0;
@@ -23,12 +23,12 @@ class Pace {
   ~Pace() = default;
 };
 
-// How far a task has come.
+// The progress of a task.
 struct Progress {
   std::uint64_t position = 0;  // samples finished: made or skipped
   std::uint64_t made = 0;      // rows
   // the sample in progress
-  std::uint32_t retries = 0;        // of the present index
+  std::uint32_t retries = 0;        // of the current index
   std::uint32_t total_retries = 0;  // of all indices tried for this sample
   std::uint32_t substitutes = 0;
   std::int64_t substitute = 0;
@@ -36,22 +36,22 @@ struct Progress {
   // iterable
   bool shard_started = false;
   std::uint64_t to_skip = 0;   // samples of the shard that were delivered before
-  std::uint32_t failures = 0;  // consecutive, while skipping those
-  bool is_made = false;        // the batch is complete, only its state is to be saved: memory was short
+  std::uint32_t failures = 0;  // consecutive, while skipping them
+  bool is_made = false;        // the batch is complete; a run that ended for lack of memory has only to save its state
 
-  // Nothing has failed in the sample in progress.
+  // True if nothing has failed for the sample in progress.
   [[nodiscard]] bool is_smooth() const { return total_retries == 0 && substitutes == 0; }
 };
 
-// Writes rank, shard and seed of a worker; `worker` is 0 without workers.
+// Sets a worker's rank, shard and seed. `worker` is 0 without workers.
 void set_shard(feedlane_worker_info& info, const shm::Geometry& geometry, std::uint32_t worker);
 
-// Backoff before retry number `retry` of a sample, counted from 0.
+// The backoff before a sample's retry number `retry`, counted from 0.
 std::int64_t backoff_ns(const shm::Geometry& geometry, std::uint32_t retry);
 
 class DatasetRunner {
  public:
-  // Copies the table. E_ARGUMENT if it has no callback that makes samples, E_ABI for a table of an unknown header.
+  // Copies the table. E_ARGUMENT if it has no callback that makes samples, E_ABI for the table of an unknown header.
   Status take(const feedlane_dataset* dataset, const char* argument, Error& error);
   // E_ARGUMENT if the table lacks a callback that a map-style or an iterable loader needs.
   Status check_style(bool iterable, const char* argument, Error& error) const;
@@ -59,8 +59,9 @@ class DatasetRunner {
   Status open(const feedlane_worker_info& info, Error& error);  // E_INIT
   void close();
 
-  // Makes the batch of `task`. OK: it has `progress.made` rows. END: the shard is exhausted. E_SAMPLE: a callback failed;
-  // with error.sample if one sample failed, the one at `progress.position`. E_INIT: a shard can't be started.
+  // Makes the batch of `task`. OK: it has `progress.made` rows. END: the shard is exhausted. E_SAMPLE: a callback
+  // failed. If a single sample failed, error.sample is its index and `progress.position` its position. E_INIT: a shard
+  // can't be started.
   Status run(Task& task, Progress& progress, Pace& pace, Error& error);
 
  private:
@@ -78,15 +79,15 @@ class DatasetRunner {
   Status next(const Task& task, Rows& rows, const Progress& p, Error& error);
   Status fetch(Task& task, Error& error);
 
-  // Applies the policies to a sample that failed. OK: the run continues; else the task fails with `error`.
+  // Applies the policies to a sample that failed. OK: the run continues. Otherwise the task fails with `error`.
   Status handle(Task& task, Progress& p, Error& error);
   void blame_sample(const Task& task, Progress& p, Error& error) const;
   void record_whole_batch(Task& task, const Progress& p);
   Status choose_substitute(const Task& task, Progress& p, Error& error);
-  // Ends the sample in progress: it was made or skipped.
+  // Ends the sample in progress, which was made or skipped.
   Status finish_sample(Task& task, Progress& p, bool made, Error& error);
 
-  // Turns what a callback reported into an error with `code`.
+  // Turns a callback's report into an error with `code`.
   Status translate(Status code, Status returned, const feedlane_error& reported, const char* callback, Error& error);
   void reset_report();
   void renew_report();
@@ -95,11 +96,11 @@ class DatasetRunner {
   void* self_ = nullptr;
   feedlane_worker_info info_{};
   bool is_open_ = false;
-  bool was_iterated_ = false;  // since it was opened
+  bool was_iterated_ = false;  // since `open`
   bool exhausted_ = false;
   feedlane_error report_{};
-  std::vector<char> detail_;      // room for callbacks' tracebacks
-  std::vector<std::byte> saved_;  // room for save
+  std::vector<char> detail_;      // buffer for callbacks' tracebacks
+  std::vector<std::byte> saved_;  // buffer for save
   Status last_code_ = FEEDLANE_OK;
   char last_text_[sizeof(shm::SampleRecord::text)] = {};  // of the sample in progress
 };

@@ -24,7 +24,7 @@ void* Scratch::allocate(std::size_t bytes, std::size_t alignment) {
   void* const whole = allocator().allocate(sizeof(Block) + room);
   if (whole == nullptr) return nullptr;
   void* memory = static_cast<std::byte*>(whole) + sizeof(Block);
-  memory = std::align(step, bytes, memory, room);  // has room: never nullptr
+  memory = std::align(step, bytes, memory, room);  // never nullptr, because there is room
   newest_ = new (static_cast<std::byte*>(memory) - sizeof(Block)) Block{newest_, whole};
   return memory;
 }

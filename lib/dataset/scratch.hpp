@@ -6,8 +6,8 @@
 
 namespace feedlane::dataset {
 
-// A list of blocks that are freed together at the end of a task. Not a heap of mimalloc's: such a heap is bound to a thread,
-// and calls for one worker may come from several threads one after another (goroutines, Julia's tasks).
+// A list of blocks that are freed together at the end of a task. Not a mimalloc heap, because such a heap is bound to a
+// thread, but calls for one worker may come from one thread after another (goroutines, Julia's tasks).
 class Scratch {
  public:
   Scratch() = default;
@@ -15,7 +15,7 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { clear(); }
 
-  // `alignment` is a power of two up to 1 MiB. nullptr: out of memory, or another alignment.
+  // `alignment` is a power of two up to 1 MiB. nullptr: out of memory, or an invalid alignment.
   void* allocate(std::size_t bytes, std::size_t alignment);
   void clear();
 

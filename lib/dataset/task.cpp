@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task in the form that callbacks see, and what they put into its slot.
+// A task in the form that callbacks see, and the contents that callbacks put into its slot.
 #include "dataset/task.hpp"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ void Task::open(const shm::TaskMessage& message, const std::int64_t* list, const
     for (std::uint32_t i = 0; i < message.rows; i++) seeds_[i] = shard_seed(shard_position_ + i);
   } else {
     const std::uint64_t key = epoch_key(geometry_.base_seed, message.epoch);
-    auto position = static_cast<std::uint64_t>(message.first_position);  // modulo 2^64, as the seeds are
+    auto position = static_cast<std::uint64_t>(message.first_position);  // wraps modulo 2^64, like seeds
     for (std::uint32_t i = 0; i < message.rows; i++, position += message.stride)
       seeds_[i] = row_seed(key, static_cast<std::int64_t>(position));
   }
@@ -117,9 +117,9 @@ void Task::publish_tensors() {
   view_.tensor_count = static_cast<std::int32_t>(tensors_.size());
 }
 
-// ---- what the data set puts into the slot ----
+// ---- contents that the data set puts into the slot ----
 
-// If the trainer has given memory back, what this side reserved beyond the reserved part of slots may be gone.
+// If the trainer has given memory back, memory that was reserved here beyond the reserved part of slots may be gone.
 void Task::forget_given_back() {
   if (trainer_ == nullptr) return;
   // Acquire: pairs with the release store in Segments::restore_slot.
@@ -127,12 +127,12 @@ void Task::forget_given_back() {
   if (std::exchange(given_back_, count) != count) reserved_.assign(geometry_.slots, geometry_.reserved_bytes);
 }
 
-// Makes sure that the slot's payload up to `end` is memory.
+// Makes sure that memory is reserved for the slot's payload up to `end`.
 Status Task::reserve_up_to(std::uint64_t end, Error& error) {
   forget_given_back();
   std::uint64_t& there = reserved_[slot_.number];
   if (end <= there) return FEEDLANE_OK;
-  // Whole pages, and a quarter more: batches that grow a little each time shouldn't need a system call each time.
+  // Reserves full pages, and a quarter more, so that slowly growing batches don't need a system call each.
   const std::uint64_t grown = std::max(end, there + there / 4);
   const std::uint64_t until = std::min(slot_.payload_bytes, shm::align_payload(grown));
   Status s = os::check_room(until - there, os::SystemFiles{}, error);
@@ -178,7 +178,7 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
                         full.name == nullptr ? 0 : static_cast<std::int64_t>(std::strlen(full.name)),
                         shm::name_bytes - 1, "a tensor that isn't declared needs a name of 1 to 31 bytes");
   rows_as_declared_ = -1;
-  // In its declared place if it fits there; else after all others.
+  // The declared place if the tensor fits there; otherwise a place after all others.
   arena::Extent place;
   const std::uint64_t own = is_declared ? declared[at].row_bytes * geometry_.max_rows : 0;
   if (is_declared && bytes <= own) place = {declared[at].offset, bytes};
@@ -196,7 +196,7 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
     t.name = name.get();
     names_.push_back(std::move(name));
   }
-  // Nothing fails from here on, so a tensor whose new shape is refused stays as it was.
+  // Nothing fails from here on, so a tensor whose new shape is refused keeps its old shape.
   if (index < count) shm::poison(slot_.payload, tensors_[at].offset - slot_.payload_offset, tensors_[at].bytes);
   shm::unpoison(slot_.payload, place.offset, t.bytes);
   if (index == count) tensors_.push_back(t);  // `prepare` has reserved room for all
@@ -267,7 +267,7 @@ Status Task::record(std::uint64_t position, std::int32_t outcome, std::int32_t c
   return add_record(position, static_cast<shm::SampleOutcome>(outcome), code, retries, substitute, text, false, error);
 }
 
-// ---- what the trainer reads ----
+// ---- the description that the trainer reads ----
 
 std::uint64_t Task::describe(std::uint64_t rows) {
   std::uint64_t bytes = 0;

@@ -14,20 +14,20 @@
 
 namespace feedlane::dataset {
 
-// Allocates nothing after the first task of the largest size, unless the data set asks for tensors of other shapes.
+// Allocates nothing after the first task of the largest size, unless the data set requests tensors of other shapes.
 class Task {
  public:
-  // `trainer`: the words that all workers read; nullptr inline.
+  // `trainer`: the block that all workers read; nullptr in inline mode.
   void prepare(const arena::Fields& fields, const shm::Geometry& geometry, std::uint32_t worker, feedlane_worker* owner,
                const shm::TrainerBlock* trainer = nullptr);
-  // `list`: the slot's list in control: indices, or the state to resume from.
+  // `list`: the slot's list in control, which holds indices, or the state to resume from.
   void open(const shm::TaskMessage& message, const std::int64_t* list, const arena::Slot& slot);
   // Prefetches the lines of the slot's header that describe() will write.
   void prefetch_header() const;
   void close();
-  // Unpoisons the slot's memory for this task: see shm/asan.hpp.
+  // Unpoisons this task's tensors in the slot; see shm/asan.hpp.
   void unpoison();
-  // Drops everything that the data set has put into the slot for this task: it is made again.
+  // Drops everything that the data set has put into the slot for this task, because the batch is made again.
   void start_over();
 
   [[nodiscard]] bool is_open() const { return open_; }
@@ -37,21 +37,21 @@ class Task {
   [[nodiscard]] const shm::Geometry& geometry() const { return geometry_; }
   [[nodiscard]] bool is_iterable() const { return (geometry_.flags & shm::geometry_iterable) != 0; }
 
-  // Changes when a tensor of view() gets another place or another shape.
+  // A count that changes when a tensor of view() gets another place or another shape.
   [[nodiscard]] std::uint64_t shapes() const { return shapes_; }
 
-  // What the data set puts into the slot beside the declared tensors. These functions reserve memory beyond the slot's
-  // reserved part as needed. E_ARGUMENT, E_LIMIT with the slot size needed, E_MEMORY.
+  // The data set's additions to the declared tensors. These functions reserve memory beyond the slot's reserved part as
+  // needed. E_ARGUMENT; E_LIMIT with the slot size needed; E_MEMORY.
   Status shape_tensor(std::int32_t index, const feedlane_field& full, feedlane_tensor* out, Error& error);
   Status set_metadata(const void* bytes, std::uint64_t count, Error& error);
   Status set_state(const void* bytes, std::uint64_t count, Error& error);  // iterable
-  // Number of rows that a whole-batch fetch says it has made, in view().rows; by default all that were requested.
+  // The number of rows that a whole-batch fetch has reported in view().rows; by default all requested rows.
   [[nodiscard]] std::uint64_t rows() const { return rows_; }
 
-  // Adds a record of the sample at `position`: one record a sample, in order of position. E_LIMIT: no room.
+  // Adds a record of the sample at `position`: one record per sample, in order of position. E_LIMIT: no room.
   Status add_record(std::uint64_t position, shm::SampleOutcome outcome, std::int32_t code, std::uint32_t retries,
                     std::int64_t substitute, std::string_view text, bool whole, Error& error);
-  // The same for a data set with policies of its own: the arguments are checked.
+  // Like add_record, for a data set with its own policies: checks the arguments.
   Status record(std::uint64_t position, std::int32_t outcome, std::int32_t code, std::uint32_t retries,
                 std::int64_t substitute, std::string_view text, Error& error);
   [[nodiscard]] std::uint32_t records() const { return extras_.records; }
@@ -64,14 +64,14 @@ class Task {
   [[nodiscard]] bool may_skip() const { return (geometry_.flags & shm::geometry_skip) != 0; }
   [[nodiscard]] bool may_substitute() const { return (geometry_.flags & shm::geometry_substitute) != 0; }
 
-  // Cuts the declared tensors to the rows that were made and describes all tensors in the slot. Returns their bytes.
+  // Cuts the declared tensors to `rows` rows and describes all tensors in the slot's header. Returns their bytes.
   std::uint64_t describe(std::uint64_t rows);
   void describe_failure(std::int64_t position, bool transient, std::string_view text, std::string_view detail);
 
   // Iterable: samples taken from the shard in this epoch, before this task.
   [[nodiscard]] std::uint64_t shard_position() const { return shard_position_; }
   [[nodiscard]] std::uint64_t shard_seed(std::uint64_t position) const;
-  // This task took `taken` samples.
+  // Counts `taken` samples that this task took.
   void advance_shard(std::uint64_t taken) { shard_position_ += taken; }
 
  private:
@@ -94,10 +94,10 @@ class Task {
   std::int64_t rows_as_declared_ = -1;          // rows of tensors_ if all are as declared; else -1
   std::vector<std::unique_ptr<char[]>> names_;  // of tensors that aren't declared
   std::vector<std::uint64_t> seeds_;
-  std::vector<std::uint64_t> reserved_;  // of each slot: bytes of payload that this side knows to be memory
+  std::vector<std::uint64_t> reserved_;  // per slot: bytes of payload that are known to be reserved
   const shm::TrainerBlock* trainer_ = nullptr;
   std::uint64_t shapes_ = 0;
-  std::uint64_t given_back_ = 0;  // value of the trainer's counter at which `reserved_` was valid
+  std::uint64_t given_back_ = 0;  // the trainer's counter for which `reserved_` is valid
   std::uint64_t used_ = 0;        // bytes of the slot's payload
   std::uint64_t rows_ = 0;
   std::uint32_t skipped_ = 0;

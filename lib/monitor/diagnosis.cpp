@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides what bounded a run. The rules are in the order of `diagnose`; docs/observing.md says them in words.
+// Finds the bottleneck of a run. Interval::decide applies the rules in order; docs/observing.md describes them.
 #include "monitor/diagnosis.hpp"
 
 #include <algorithm>
@@ -15,28 +15,28 @@
 namespace feedlane::monitor {
 namespace {
 
-// Below this share of the time in `next` without a batch, the trainer is the bound.
+// If next has no batch for less than this share of the time, the trainer is the bottleneck.
 constexpr double small_share = 0.05;
-// A worker is slow if a batch of its takes so many times what it takes the others.
+// A worker is slow if a batch takes it this many times as long as the median of the others.
 constexpr double slow_factor = 3;
-// A task in hand is suspicious after so many times the usual, and this long.
+// A task in hand is suspicious after this multiple of the usual time, and not before stuck_ns.
 constexpr double stuck_factor = 8;
 constexpr double stuck_ns = 1e9;
-// A process that is stopped is told after this long.
+// A stopped process is reported after this time.
 constexpr double stopped_ns = 0.2e9;
-// Of all the time of all workers: above it they are busy.
+// Workers are busy above this share of the time of all workers.
 constexpr double busy_share = 0.7;
-// Of the wait: from here on it is explained by processes that waited for a processor.
+// From this share of the wait on, it is explained by processes that waited for a processor.
 constexpr double held_up_share = 0.5;
 constexpr const char* more_processors =
     "end other programs, or let this one use more processors: taskset, cpuset.cpus, cpu.max, --cpus of a container";
 
-// Of os::describe_process: by a signal, or by a tracer.
+// Whether os::describe_process reports a process stopped by a signal or by a tracer.
 bool says_stopped(const std::string& state) { return state.starts_with("state T") || state.starts_with("state t"); }
 
 double percent(double share) { return std::round(100 * share); }
 
-// The figures of an interval that the rules are about.
+// The statistics of an interval, and the rules that are applied to them.
 class Interval {
  public:
   Interval(const Snapshot& before, const Snapshot& after) : after_(after) {
@@ -47,7 +47,7 @@ class Interval {
     d_.samples = difference(after.stats.samples, before.stats.samples);
     d_.bytes = difference(after.stats.bytes, before.stats.bytes);
     d_.exposed_ns = difference(after.stats.wait_ns, before.stats.wait_ns);
-    // It is counted when the wait is over.
+    // Counted when a wait ends, so a part of it may lie before the interval.
     d_.start_ns = std::min(difference(after.stats.start_wait_ns, before.stats.start_wait_ns), d_.exposed_ns);
     restarts_ = difference(after.stats.restarts, before.stats.restarts);
     is_one_epoch_ = after.stats.epochs == before.stats.epochs;
@@ -81,7 +81,7 @@ class Interval {
  private:
   [[nodiscard]] std::size_t workers() const { return after_.workers.size(); }
   [[nodiscard]] double span() const { return static_cast<double>(d_.interval_ns); }
-  // Without the waits for the first batches of epochs: while workers start, nothing can be said of what comes after.
+  // Without the waits for the first batches of epochs: they say nothing about the time after the workers have started.
   [[nodiscard]] double running() const { return std::max(1.0, span() - static_cast<double>(d_.start_ns)); }
   [[nodiscard]] double exposed_share() const {
     return std::min(1.0, static_cast<double>(d_.exposed_ns - d_.start_ns) / running());
@@ -90,7 +90,7 @@ class Interval {
     return std::min(1.0, static_cast<double>(d_.busy_ns) / (running() * static_cast<double>(workers())));
   }
   [[nodiscard]] bool is_waiting() const { return after_.info.waiting_since_ns != 0; }
-  // Of one batch, in the trainer's hands, its own work included.
+  // How long the trainer takes for one batch, including its own work.
   [[nodiscard]] double trainer_ns() const {
     return d_.batches == 0
                ? 0
@@ -100,9 +100,9 @@ class Interval {
     const std::uint64_t since = after_.workers[w].task_since_ns;
     return since == 0 ? 0 : static_cast<double>(difference(after_.at_ns, since));
   }
-  // Of a worker's batches in the interval, the one in hand counted.
+  // Mean of the worker's batches in the interval; at least the age of the task in hand.
   [[nodiscard]] double work_ns(std::size_t w) const { return std::max(mean_ns(work_[w]), in_hand_ns(w)); }
-  // Over the loader's life.
+  // Mean over the loader's life.
   [[nodiscard]] double usual_work_ns() const {
     Durations all;
     for (const Durations& work : after_.work) add_to(all, work);
@@ -131,16 +131,16 @@ class Interval {
                 "let workers make the batches: config.workers is 0");
   }
 
-  // Each of the following that begins with `finds` tells what it finds, and then returns true.
+  // A function below whose name begins with `finds` returns true if its rule applies, and then has filled in d_.
 
-  // For how long a worker has had the oldest of its tasks: in hand, or sent and not begun.
+  // How long a worker has had its oldest task, which is in hand, or sent and not begun.
   [[nodiscard]] double task_age_ns(std::size_t w) const {
     if (after_.workers[w].task_since_ns != 0) return in_hand_ns(w);
     const std::uint64_t sent = after_.oldest[w].dispatched_ns;
     return after_.oldest[w].task == 0 ? 0 : static_cast<double>(difference(after_.at_ns, sent));
   }
 
-  // One worker keeps the trainer waiting, and nothing comes from it.
+  // One worker keeps the trainer waiting and returns no results.
   bool finds_stuck_worker() {
     if (!is_waiting()) return false;
     const double usual = usual_work_ns();
@@ -174,14 +174,14 @@ class Interval {
                    : "look at its stack; config.task_timeout_ns replaces workers that hang");
   }
 
-  // No other worker makes what the trainer waits for: each is idle, or began its task later.
+  // No other worker makes the batch that the trainer waits for: each is idle, or has had its task at most half as long.
   [[nodiscard]] bool others_are_idle(std::size_t worker) const {
     for (std::size_t w = 0; w < workers(); w++)
       if (w != worker && in_hand_ns(w) > task_age_ns(worker) / 2) return false;
     return true;
   }
 
-  // It is stopped in `next`, and no worker has a task in hand.
+  // The trainer is stopped in `next`, and no worker has a task in hand.
   bool finds_stopped_trainer() {
     if (!is_waiting() || !after_.sees_processes) return false;
     for (std::size_t w = 0; w < workers(); w++)
@@ -194,7 +194,7 @@ class Interval {
     return true;
   }
 
-  // No worker is ready; or most of the wait was for the first batch of an epoch.
+  // No worker is ready, or most of the wait was for the first batch of an epoch.
   bool finds_start() {
     std::size_t starting = 0, opening = 0, ready = 0;
     std::uint64_t since = after_.at_ns;
@@ -240,7 +240,7 @@ class Interval {
     return tell(FEEDLANE_BOUND_TRAINER, text, advice);
   }
 
-  // Workers have nothing to do, and no slots to do it in.
+  // Workers are idle, because no slot is free for their tasks.
   bool finds_slot_shortage() {
     const std::uint64_t held = after_.stats.slots_held;
     const std::uint64_t left = after_.stats.slots - std::min(after_.stats.slots, held);
@@ -273,7 +273,7 @@ class Interval {
     std::nth_element(others.begin(), middle, others.end());
     double all_exposed = 0;
     for (const double e : exposed_) all_exposed += e;
-    // The present wait is for a batch that it has in hand.
+    // If the worker has a batch in hand, the current wait is for that batch.
     const auto since = static_cast<double>(difference(after_.at_ns, after_.info.waiting_since_ns));
     const double now = is_waiting() && in_hand_ns(slow) > 0 ? std::min(since, span()) : 0;
     if (most < slow_factor * *middle || exposed_[slow] + now < 0.5 * (all_exposed + now)) return false;
@@ -289,13 +289,14 @@ class Interval {
     return true;
   }
 
-  // Of the running time, for how long the workers (on average) and the trainer waited for a processor, as far as that is known.
+  // Share of the running time that workers (on average) and the trainer waited for a processor, as far as known.
   [[nodiscard]] double worker_delay() const {
     return std::min(1.0, delay_ns_ / (running() * static_cast<double>(workers())));
   }
   [[nodiscard]] double trainer_delay() const { return std::min(1.0, trainer_delay_ns_ / running()); }
 
-  // Processes that could run were not run; or the trainer waited while no worker had a batch in hand, which no data set causes.
+  // Processes that were ready to run had no processor. Or the trainer waited while no worker had a batch in hand, which
+  // no data set causes.
   bool finds_processor_shortage() {
     const double waited = exposed_share() * running();
     const bool are_held_up = knows_delays_ && worker_delay() + trainer_delay() >= held_up_share * exposed_share();

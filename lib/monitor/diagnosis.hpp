@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What bounded a run between two snapshots of its figures.
+// The bottleneck of a run between two snapshots of its statistics.
 #pragma once
 
 #include "feedlane/observe.h"
@@ -7,7 +7,7 @@
 
 namespace feedlane::monitor {
 
-// May read the state of a worker's process from /proc. Throws std::bad_alloc.
+// May read the state of the workers' and the trainer's processes from /proc. Throws std::bad_alloc.
 feedlane_diagnosis diagnose(const Snapshot& before, const Snapshot& after);
 
 }  // namespace feedlane::monitor

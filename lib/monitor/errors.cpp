@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t text_bytes = shm::error_text_words * sizeof(std::uint64_t);
 static_assert(text_bytes == sizeof feedlane_error_record::text);
 
-// The same for errors that differ in numbers only: FNV-1a of the text with every run of digits as one character.
+// Equal for errors that differ only in numbers: FNV-1a of kind, code and text, with every run of digits as one
+// character.
 std::uint64_t key_of(std::int32_t kind, const Error& what) {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto mix = [&](std::uint64_t byte) { hash = (hash ^ byte) * 0x100000001b3; };
@@ -39,8 +40,8 @@ struct Copy {
   feedlane_error_record record;
 };
 
-// A consistent copy of a row, unless it changes all the time: then the last try is taken. `tries` are for all rows together, so that
-// a table that never rests takes no longer.
+// A consistent copy of a row. If the row keeps changing, the last try is returned. `tries` counts for all rows
+// together, so a table that keeps changing takes no longer.
 Copy copy_of(const shm::ErrorRow& row, int& tries) {
   Copy copy{};
   for (;;) {
@@ -72,7 +73,7 @@ Copy copy_of(const shm::ErrorRow& row, int& tries) {
 
 }  // namespace
 
-// The row of this key, or an empty one, or the one that has not occurred for the longest time.
+// The row with this key, or an empty one, or the one that has not occurred for the longest time.
 shm::ErrorRow& ErrorTable::row_for(std::uint64_t key) {
   shm::ErrorRow* oldest = rows_;
   for (std::size_t i = 0; i < shm::error_rows; i++) {
@@ -84,7 +85,7 @@ shm::ErrorRow& ErrorTable::row_for(std::uint64_t key) {
 }
 
 void ErrorTable::note(std::int32_t kind, const Error& what) {
-  if (rows_ == nullptr) return;  // a consumer: the table is its feeder's
+  if (rows_ == nullptr) return;  // a consumer: its feeder has the table
   const std::uint64_t key = key_of(kind, what);
   const auto now = static_cast<std::uint64_t>(os::now_ns());
   shm::ErrorRow& row = row_for(key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Distinct errors with how often and when they occurred, in control, where monitors see them.
+// Distinct errors, with counts and times, in control, where monitors can read them.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,13 @@
 
 namespace feedlane::monitor {
 
-// Counts errors and events. Those of one kind and code whose texts differ in numbers only are one. When all rows are taken, the
-// one that has not occurred for the longest time makes room. Thread safety: one thread at a time; readers: any.
+// Counts errors and events. Errors of one kind and code whose texts differ only in numbers share a row. When all rows
+// are taken, a new error replaces the one that has not occurred for the longest time. Thread safety: one writer at a
+// time; any thread may read.
 class ErrorTable {
  public:
   void use(const shm::Segments& segments) { rows_ = segments.error_rows(); }
-  // Before `use` it does nothing. `kind`: FEEDLANE_EVENT_*, or 0 for what next returned.
+  // Does nothing before `use`. `kind`: FEEDLANE_EVENT_*, or 0 for an error that next returned.
   void note(std::int32_t kind, const Error& what);
 
  private:
@@ -25,7 +26,7 @@ class ErrorTable {
   std::uint64_t next_order_ = 1;
 };
 
-// The distinct error with this index, by first occurrence. END: there are fewer.
+// The distinct error at this index, in order of first occurrence. END: there are fewer.
 Status read_error(const shm::Segments& segments, std::int32_t index, feedlane_error_record& out);
 
 }  // namespace feedlane::monitor

@@ -20,7 +20,7 @@ void EventQueue::note(const Error& what) {
 
 void EventQueue::push(std::int32_t kind, const Error& what) {
   const std::lock_guard lock(mutex_);
-  // In those two nothing went wrong that another event would not tell.
+  // These two kinds are not problems themselves, and other events report the problems that lead to them.
   const bool is_news = kind == FEEDLANE_EVENT_WORKER_STARTED || kind == FEEDLANE_EVENT_WORKER_WANTED;
   if (!is_news) errors_.note(kind, what);
   if (events_.size() == capacity) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events that a loader reports, until the host takes them.
+// The queue of events that a loader reports, until the host takes them.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@
 
 namespace feedlane::monitor {
 
-// A bounded queue: when it is full the oldest event is dropped, and losses are counted. Events, and errors that are no event,
-// are counted in the table of distinct errors too. Thread safety: any thread.
+// A bounded queue. When it is full, the oldest event is dropped and counted as lost. Thread safety: any thread.
+// All events but WORKER_STARTED and WORKER_WANTED, and errors that are not events, are also counted in the table of
+// distinct errors.
 class EventQueue {
  public:
-  // From here on errors are counted in control.
+  // From here on, errors are counted in control.
   void use(const shm::Segments& segments);
   void push(std::int32_t kind, const Error& what);
-  // An error that next returned: counted, but no event.
+  // Counts an error that next returned. It is not an event.
   void note(const Error& what);
   bool pop(feedlane_event& out);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Histograms: in shared memory, with one writer and any number of readers; and what follows from copies of them.
+// Histograms in shared memory, each with one writer and any number of readers, and calculations on copies of them.
 #pragma once
 
 #include <algorithm>
@@ -31,16 +31,16 @@ inline void observe(shm::Histogram& histogram, std::uint64_t ns) {
   shm::add(histogram.sum_ns, ns);
 }
 
-// ---- of copies ----
+// ---- copies ----
 
-// All buckets of a histogram, or what was counted between two copies.
+// All buckets of a histogram, or the counts between two copies.
 struct Durations {
   std::uint64_t count = 0;
   std::uint64_t sum_ns = 0;
   std::array<std::uint64_t, shm::histogram_buckets> buckets{};
 };
 
-// Adds what it has counted. Relaxed: a reader may see some of the writer's last additions and miss others.
+// Adds the histogram's counts. Relaxed: a reader may see some of the writer's last additions and miss others.
 inline void add_to(Durations& sum, const shm::Histogram& histogram) {
   for (std::size_t b = 0; b < shm::histogram_buckets; b++) {
     const std::uint64_t count = histogram.buckets[b].load(std::memory_order_relaxed);
@@ -56,7 +56,7 @@ inline void add_to(Durations& sum, const Durations& other) {
   sum.sum_ns += other.sum_ns;
 }
 
-// With a bucket for each power of two, as users see it.
+// Converts to one bucket per power of two, as users see it.
 inline feedlane_histogram by_powers(const Durations& from) {
   feedlane_histogram to{};
   for (std::size_t b = 0; b < shm::histogram_buckets; b++) {
@@ -68,13 +68,14 @@ inline feedlane_histogram by_powers(const Durations& from) {
   return to;
 }
 
-// 0: nothing was counted.
+// 0 if nothing was counted.
 inline double mean_ns(const Durations& histogram) {
   return histogram.count == 0 ? 0 : static_cast<double>(histogram.sum_ns) / static_cast<double>(histogram.count);
 }
 
-// How many ns the given part (0 to 1) of what was counted took at most, with the durations of a bucket evenly spread in it; so an
-// eighth at most from the truth. 0: nothing was counted. Every percentile that the library or a command shows is this one.
+// The duration in ns that the given part (0 to 1) of the counted durations does not exceed; 0 if nothing was counted.
+// Assumes that durations are spread evenly within a bucket, so the error is at most an eighth. The library and its
+// commands compute all percentiles with this function.
 inline double quantile(const Durations& histogram, double part) {
   const double wanted = part * static_cast<double>(histogram.count);
   double below = 0;
@@ -82,7 +83,7 @@ inline double quantile(const Durations& histogram, double part) {
     const auto here = static_cast<double>(histogram.buckets[b]);
     if (here != 0 && below + here >= wanted) {
       const auto low = static_cast<double>(bucket_start(b));
-      // A bucket below 8 counts one duration, and 0 stays 0.
+      // Each bucket below 8 counts a single duration, so 0 stays 0.
       return b < 8 ? low : low + static_cast<double>(bucket_start(b + 1) - bucket_start(b)) * (wanted - below) / here;
     }
     below += here;

@@ -40,7 +40,8 @@ Status Monitor::open(std::int64_t pid, std::int32_t nth, std::unique_ptr<Monitor
     const os::FileId id{beginning.geometry.data_device, beginning.geometry.data_inode};
     auto data = std::ranges::lower_bound(datas, id, {}, &File::id);
     if (data != datas.end() && data->id != id) data = datas.end();
-    // A loader that is being created may have no data segment yet. With another layout the offsets are unknown.
+    // A loader that is being created may have no data segment yet. With another layout, the offsets are unknown:
+    // `watch` refuses it.
     const bool is_ours = beginning.header.layout_hash == shm::layout_hash;
     if (is_ours && (data == datas.end() || beginning.geometry.slots == 0)) continue;
     if (nth-- != 0) continue;

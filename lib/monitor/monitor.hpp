@@ -14,11 +14,12 @@
 
 namespace feedlane::monitor {
 
-// Maps both segments of the loader for reading only. It does not affect the loader, and shows the last numbers after the
-// loader has gone. Thread safety: any thread.
+// Maps both segments of the loader read-only. Does not affect the loader, and shows the last values after the loader
+// has ended. Thread safety: any thread.
 class Monitor {
  public:
-  // Loaders of `pid` are numbered from 0 in the order of their control segments' descriptors. END: it has at most `nth`.
+  // Loaders of `pid` are numbered from 0, in the order of their control segments' descriptors. END: the process has at
+  // most `nth` loaders.
   static Status open(std::int64_t pid, std::int32_t nth, std::unique_ptr<Monitor>& out, Error& error);
 
   [[nodiscard]] feedlane_stats stats() const { return read_stats(segments_); }
@@ -26,7 +27,8 @@ class Monitor {
     return read_worker_stats(segments_, worker, out);
   }
   [[nodiscard]] const shm::Segments& segments() const { return segments_; }
-  // The figures of now, and of the last call that `advances`, at first of the opening. Throws std::bad_alloc.
+  // `after`: the current statistics. `before`: those of the last call with `advances`, at first those of the opening.
+  // Throws std::bad_alloc.
   void read(Snapshot& before, Snapshot& after, bool advances);
 
  private:

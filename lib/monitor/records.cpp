@@ -15,7 +15,7 @@ std::uint64_t read(const shm::Word64& word) { return word.load(std::memory_order
 std::int32_t high(std::uint64_t word) { return static_cast<std::int32_t>(word >> 32); }
 std::int32_t low(std::uint64_t word) { return static_cast<std::int32_t>(word); }
 
-// All words but the task, which the two kinds of records are read by differently.
+// Reads all words but `task`, which slots and the trace use differently.
 void read_words(const shm::BatchRecord& in, feedlane_batch_record& out) {
   out.sequence = read(in.sequence);
   out.epoch = static_cast<std::int64_t>(read(in.epoch));
@@ -56,8 +56,8 @@ void TraceWriter::append(const shm::BatchRecord& from, std::uint64_t released_ns
   if (capacity_ == 0) return;
   const std::uint64_t written = read(head_->written);
   shm::BatchRecord& to = cells_[written % capacity_];
-  // Release fence: pairs with the acquire fence in read_trace. A reader that sees a word of this record sees the `written` that
-  // the record before was counted by, and so drops what this one overwrites.
+  // Release fence: pairs with the acquire fence in read_trace. A reader that sees a word of this record also sees the
+  // `written` that counts the previous record. So it drops the record that this one overwrites.
   std::atomic_thread_fence(std::memory_order_release);
   const auto copy = [](shm::Word64& word, std::uint64_t value) { word.store(value, std::memory_order_relaxed); };
   copy(to.task, read(from.task));
@@ -84,8 +84,8 @@ Status read_slot(const shm::Segments& segments, std::uint64_t slot, feedlane_bat
   if (slot >= segments.plan().geometry.slots) return FEEDLANE_END;
   const shm::BatchRecord& record = *segments.slot_record(static_cast<std::uint32_t>(slot));
   out = fresh();
-  // Acquire: pairs with the release store of `task` in loader::Stamps::on_send. Should the record be rewritten meanwhile, the
-  // fence there and the one here make the second look find another task, or 0.
+  // Acquire: pairs with the release store of `task` in loader::Stamps::on_send. If the record is rewritten during the
+  // read, the fence there and the fence here ensure that the second load finds another task, or 0.
   const std::uint64_t task = record.task.load(std::memory_order_acquire);
   if (task == 0) return FEEDLANE_OK;
   read_words(record, out);
@@ -121,10 +121,10 @@ Status read_slots(const shm::Segments& segments, feedlane_batch_record* out, std
 
 namespace {
 
-// One look at the trace. Records that were overwritten while they were read are dropped from the front.
+// One pass over the trace. Records that were overwritten during the read are dropped from the front.
 struct Look {
   std::uint64_t count = 0;
-  bool is_overtaken = false;  // all that was read was overwritten meanwhile
+  bool is_overtaken = false;  // all records that were read were overwritten during the read
 };
 
 Look look_at_trace(const shm::Segments& segments, std::uint64_t from, feedlane_batch_record* out, std::uint64_t cap) {
@@ -132,11 +132,11 @@ Look look_at_trace(const shm::Segments& segments, std::uint64_t from, feedlane_b
   const shm::TraceHead& head = *segments.trace_head();
   const shm::BatchRecord* const cells = segments.trace();
   const std::size_t stride = cap == 0 ? sizeof *out : out->size;
-  // The writer may be at the record after `written`, in the cell of the record `capacity` before it.
+  // The writer may be writing the record after `written`, in the cell of the record `capacity` before it.
   const auto oldest_valid = [&](std::uint64_t written) { return written >= capacity ? written - capacity + 2 : 1; };
-  // No loader has written so many: its trace is none.
+  // No loader writes this many records, so the trace is invalid.
   constexpr std::uint64_t most = std::uint64_t{1} << 62;
-  // Acquire: pairs with the release store in TraceWriter::append; those records are complete.
+  // Acquire: pairs with the release store in TraceWriter::append, so these records are complete.
   const std::uint64_t written = head.written.load(std::memory_order_acquire);
   const std::uint64_t first = std::max(from, oldest_valid(written));
   Look look;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch records: of slots, and in the trace. The loader's one thread writes them; any thread and any process reads.
+// Batch records of slots and of the trace. One thread of the loader at a time writes them; any thread of any process
+// may read them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace feedlane::monitor {
 
-// Appends a copy of a slot's record. Without a trace it does nothing.
+// Appends a copy of a slot's record. Does nothing without a trace.
 class TraceWriter {
  public:
   void use(const shm::Segments& segments);
@@ -22,14 +23,14 @@ class TraceWriter {
   std::uint64_t capacity_ = 0;
 };
 
-// The batch of a slot. `out.task` is 0 if there is none. END past the last slot.
+// Reads the record of the batch in a slot. `out.task` is 0 if there is none. END past the last slot.
 Status read_slot(const shm::Segments& segments, std::uint64_t slot, feedlane_batch_record& out);
 
-// The batches of all slots, at most `cap`, out[0].size bytes apart. END: `cap` is 0.
+// Reads the records of all slots, at most `cap`, into structs that are out[0].size bytes apart. END if `cap` is 0.
 Status read_slots(const shm::Segments& segments, feedlane_batch_record* out, std::uint64_t cap, std::uint64_t& count);
 
-// Copies at most `cap` records of the trace with a sequence of at least `from`, `stride` bytes apart. END: there is none.
-// E_STATE: there is no trace.
+// Copies at most `cap` records of the trace, with sequences from `from` on, into structs that are out[0].size bytes
+// apart. END: there are no such records. E_STATE: there is no trace.
 Status read_trace(const shm::Segments& segments, std::uint64_t from, feedlane_batch_record* out, std::uint64_t cap,
                   std::uint64_t& count);
 

@@ -43,7 +43,7 @@ void add_workers(const feedlane_diagnosis& d, const Snapshot& before, const Snap
   }
 }
 
-// With figures of the loader's whole life: a table has no past.
+// The counts cover the loader's whole lifetime, because the table keeps no history.
 void add_errors(const Snapshot& after, const shm::Segments& segments, std::string& text) {
   feedlane_error_record e{};
   for (std::int32_t i = 0; read_error(segments, i, e) == FEEDLANE_OK; i++) {

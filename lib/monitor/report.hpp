@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report of an epoch, for people.
+// The report of an epoch, as text for people.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace feedlane::monitor {
 
-// What happened between two snapshots, what bounded it, what to change, and the errors that occurred. Throws std::bad_alloc.
+// Describes the interval between two snapshots, its bottleneck and possible improvements, and lists the loader's
+// distinct errors. Throws std::bad_alloc.
 std::string report(const Snapshot& before, const Snapshot& after, const shm::Segments& segments);
 
 }  // namespace feedlane::monitor

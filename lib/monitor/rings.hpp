@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Standalone rings of another process, seen at their receivers.
+// Reads standalone rings whose receivers are in another process.
 #pragma once
 
 #include <cstdint>

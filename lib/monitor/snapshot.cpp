@@ -39,21 +39,22 @@ void Snapshot::take_delays(const shm::Segments& segments) {
   trainer_delay = os::run_delay_ns(info.pid);
   for (std::size_t w = 0; w < workers.size(); w++) {
     const shm::WorkerRow& row = *segments.worker_row(static_cast<std::uint32_t>(w));
-    // A process's own number of its thread may be that of another PID namespace. Relaxed: only a statistic.
+    // A thread id that another process reports may belong to another PID namespace. Relaxed: only a statistic.
     const bool is_thread = info.start == FEEDLANE_START_THREAD;
     delays[w] = os::run_delay_ns(is_thread ? static_cast<std::int64_t>(row.thread.load(std::memory_order_relaxed))
                                            : workers[w].pid);
   }
 }
 
-// The batch that each worker has in hand, and the oldest one that it has not answered, in one pass over the slots.
+// Finds the batch that each worker has in hand, and its oldest unanswered batch, in one pass over the slots.
 void Snapshot::find_batches(const shm::Segments& segments) {
   std::fill(oldest.begin(), oldest.end(), feedlane_batch_record{});
   feedlane_batch_record record{};
   for (std::uint64_t slot = 0; read_slot(segments, slot, record) == FEEDLANE_OK; slot++) {
     const auto w = static_cast<std::size_t>(record.worker);
     if (record.task == 0 || record.swept_ns != 0 || record.worker < 0 || w >= oldest.size()) continue;
-    // Answered, although the trainer has not looked. What the worker says is a hint. Relaxed: only a statistic.
+    // A task that was begun and is not in hand is answered, even if the trainer has not read the result. The worker's
+    // words are only hints. Relaxed: only a statistic.
     const shm::WorkerRow& row = *segments.worker_row(static_cast<std::uint32_t>(w));
     const bool is_begun = row.begun_through.load(std::memory_order_relaxed) >= record.task;
     const bool is_in_hand = row.started_task.load(std::memory_order_relaxed) == record.task;
@@ -77,7 +78,7 @@ void EpochFigures::begin(const shm::Segments& segments) {
   end_ns_ = 0;
 }
 
-// Until the next begin nothing changes that a report is about, so the time is enough.
+// A report's figures don't change until the next begin, so it is enough to store the time.
 void EpochFigures::end() {
   const std::lock_guard lock(mutex_);
   if (end_ns_ == 0) end_ns_ = static_cast<std::uint64_t>(os::now_ns());
@@ -88,10 +89,10 @@ void EpochFigures::read(const shm::Segments& segments, Snapshot& before, Snapsho
   after.reserve(segments);
   after.take(segments);
   after.take_delays(segments);
-  const std::lock_guard lock(mutex_);  // for one copy: begin and next wait for it
+  const std::lock_guard lock(mutex_);  // held for one copy, because begin and next wait for it
   before = begin_;
   if (end_ns_ != 0) after.at_ns = std::min(after.at_ns, end_ns_);
-  // An epoch has begun between the two.
+  // An epoch began after `after` was taken.
   if (before.at_ns > after.at_ns) after = before;
 }
 
@@ -99,7 +100,7 @@ void EpochFigures::read(const shm::Segments& segments, Snapshot& before, Snapsho
 
 namespace {
 
-// Of the task in hand, which work_ns does not count yet.
+// Time of the task in hand, which work_ns does not include yet.
 std::uint64_t in_hand(const Snapshot& snapshot, std::size_t worker) {
   const std::uint64_t since = snapshot.workers[worker].task_since_ns;
   return since == 0 ? 0 : difference(snapshot.at_ns, since);
@@ -119,7 +120,7 @@ double delay_between(const Snapshot& before, const Snapshot& after, std::size_t 
   if (until_now < 0) return -1;
   if (before.workers[worker].generation == after.workers[worker].generation && before.workers[worker].pid != 0)
     return until_then < 0 ? -1 : static_cast<double>(std::max<std::int64_t>(until_now - until_then, 0));
-  // It was started in between.
+  // The worker was started between the snapshots.
   return std::min(static_cast<double>(until_now), static_cast<double>(difference(after.at_ns, before.at_ns)));
 }
 

@@ -16,7 +16,7 @@ auto read(const Word& counter) {
   return counter.load(std::memory_order_relaxed);  // only a statistic
 }
 
-// While the trainer waits, the word is less by the time at which that began: see loader/stamps.cpp.
+// While the trainer waits, the word holds the sum minus the time at which the wait began: see loader/stamps.cpp.
 std::uint64_t read_wait(const shm::LoaderCounters& c) {
   const auto waited = static_cast<std::int64_t>(read(c.wait_ns));
   return static_cast<std::uint64_t>(waited < 0 ? std::max<std::int64_t>(waited + os::now_ns(), 0) : waited);
@@ -55,7 +55,7 @@ feedlane_stats read_counters(const shm::LoaderCounters& c) {
 feedlane_stats read_stats(const shm::Segments& segments) {
   feedlane_stats s = read_counters(*segments.counters());
   s.slots = segments.plan().geometry.slots;
-  // The two counters are not read at once: a slot that moves from one to the other may count twice.
+  // The two counters are not read at the same time, so a slot that moves from one to the other may count twice.
   s.slots_free = s.slots - std::min(s.slots, read(segments.counters()->slots_taken) + s.slots_held);
   s.control_bytes = segments.plan().control_bytes;
   s.data_bytes = segments.plan().data_bytes;
@@ -65,11 +65,11 @@ feedlane_stats read_stats(const shm::Segments& segments) {
 
 namespace {
 
-// Slots that are looked at for all workers together, so that a segment of any size costs a tenth of a second. Loaders with 4096
-// workers have no more slots than this allows.
+// Limit of the slots searched for all workers together, so that a segment of any size takes at most a tenth of a
+// second. Loaders with 4096 workers have no more slots than this allows.
 constexpr std::uint64_t most_looks = std::uint64_t{1} << 26;
 
-// Which batch a task is, if a slot has it. What a worker says of its task may be anything.
+// Finds the batch of a task, if a slot has it. `task` comes from the worker and may have any value.
 void find_batch(const shm::Segments& segments, std::uint64_t task, std::uint32_t w, feedlane_worker_stats& out) {
   const shm::Geometry& geometry = segments.plan().geometry;
   const std::uint64_t looks = std::min<std::uint64_t>(geometry.slots, most_looks / geometry.workers);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics read from a loader's segments, for the loader itself and for a monitor in another process. Thread safety: any
-// thread.
+// Reads statistics from a loader's segments, for the loader itself and for monitors in other processes. Thread safety:
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,19 @@
 
 namespace feedlane::monitor {
 
-// What the counters alone tell.
+// The statistics that the counters provide.
 feedlane_stats read_counters(const shm::LoaderCounters& counters);
 feedlane_stats read_stats(const shm::Segments& segments);
-// What worker `w`, which must exist, and its row in control say; without its batch. The task that it has in hand; 0: none.
+// Reads the rows of worker `w`, which must exist, in data and in control, but not its batch. Returns the id of the task
+// in hand; 0: none.
 std::uint64_t read_worker_row(const shm::Segments& segments, std::uint32_t w, feedlane_worker_stats& out);
-// Adds the batch of the task in hand, of which `record` is the slot's.
+// Adds the batch of the task in hand. `record` is the record of its slot.
 void add_batch(const shm::Segments& segments, const feedlane_batch_record& record, std::uint32_t w,
                feedlane_worker_stats& out);
-// Of a loader with very many slots the batch in hand may stay unknown, because the search is bounded. END past the last worker.
+// END past the last worker. If the loader has very many slots, the batch in hand may stay unknown, because the search
+// is bounded.
 Status read_worker_stats(const shm::Segments& segments, std::int32_t worker, feedlane_worker_stats& out);
-// Of one worker, or of all with -1. END past the last worker.
+// Of one worker, or of all workers for -1. END past the last worker.
 Status read_timings(const shm::Segments& segments, std::int32_t worker, feedlane_timings& out);
 feedlane_loader_info read_info(const shm::Segments& segments);
 

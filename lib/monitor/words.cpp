@@ -16,7 +16,7 @@ std::string text_of(const char* format, ...) {
   return text;
 }
 
-// The limits are where three digits round up to 1000.
+// At each limit, three digits would round up to 1000.
 std::string duration(double ns) {
   if (ns < 999.5) return text_of("%.0f ns", ns);
   if (ns < 999.5e3) return text_of("%.3g us", ns / 1e3);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers in sentences for people: of a diagnosis and of a report.
+// Formats numbers in the text of a diagnosis and of a report.
 #pragma once
 
 #include <string>
 
 namespace feedlane::monitor {
 
-// As printf, at most 639 bytes. Throws std::bad_alloc.
+// Like printf, at most 639 bytes. Throws std::bad_alloc.
 [[gnu::format(printf, 1, 2)]] std::string text_of(const char* format, ...);
 
 // "250 us", "1.2 s".

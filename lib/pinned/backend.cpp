@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backends none, mlock and the user's table.
+// The backends none and mlock, and user-defined backends.
 #include "pinned/backend.hpp"
 
 #include <sys/mman.h>
@@ -33,13 +33,13 @@ class Mlock final : public None {
     const std::uint64_t locked = os::locked_bytes(os::SystemFiles{});
     if (::mlock(address, bytes) == 0) return FEEDLANE_OK;
     const int reason = errno;
-    // The kernel checks the limit before it locks a page: ENOMEM, or EPERM if the limit is 0.
+    // The kernel checks the limit before it locks any page: ENOMEM, or EPERM if the limit is 0.
     rlimit limit{};
     const bool is_known = (reason == ENOMEM || reason == EPERM) && ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0;
     const std::uint64_t left = limit.rlim_cur > locked ? limit.rlim_cur - locked : 0;
     if (!is_known || left >= bytes || os::locked_bytes(os::SystemFiles{}) > locked) {
-      // The pages before the one that isn't mapped (ENOMEM) or couldn't be read in (EAGAIN) are locked now. Locks don't
-      // nest: pages that the user had locked before are unlocked too, as unregistering does.
+      // Pages before one that isn't mapped (ENOMEM) or couldn't be read in (EAGAIN) are locked now. Locks don't nest:
+      // this also unlocks pages that the user had locked before, as unregistering does.
       (void)::munlock(address, bytes);
       return error.os(reason, "mlock of {} bytes", bytes);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backends: how memory is registered with a device and copied to it (none, mlock, CUDA, or a table of the user's).
+// Backends register memory with a device and copy it there: none, mlock, CUDA, or a user-defined table.
 #pragma once
 
 #include <cstdint>
@@ -29,21 +29,21 @@ class Backend {
   virtual Status register_memory(void* address, std::uint64_t bytes, Error& error) = 0;
   virtual Status unregister_memory(void* address, std::uint64_t bytes, Error& error) = 0;
   virtual Status copy(void* device_memory, const void* host, std::uint64_t bytes, void* stream, Error& error) = 0;
-  // Calls `passed` once when the stream has reached this point: on any thread, possibly before this returns; not at all on
-  // failure. `passed` must live until then. Allocates nothing.
+  // Calls `passed` once when the stream has reached this point, on any thread, possibly before this function returns.
+  // Does not call it if this function fails. `passed` must stay valid until the call. Allocates nothing.
   virtual Status when_passed(void* stream, const Passed& passed, Error& error) = 0;
   [[nodiscard]] virtual bool has_when_passed() const { return true; }
-  // Whether registered memory is what DLPack calls kDLCUDAHost.
+  // Whether DLPack describes registered memory as kDLCUDAHost.
   [[nodiscard]] virtual bool is_cuda() const { return false; }
 };
 
 // For machines without a device: device memory is memory of this process, and streams are always complete.
 std::unique_ptr<Backend> make_none();
-// The same, but registered pages stay resident. E_LIMIT says how much RLIMIT_MEMLOCK allows.
+// Like make_none, but registered pages stay resident. E_LIMIT reports how much RLIMIT_MEMLOCK still allows.
 std::unique_ptr<Backend> make_mlock();
-// The user's table. E_ARGUMENT.
+// A user-defined table. E_ARGUMENT, E_ABI.
 Status make_custom(const feedlane_backend* table, std::unique_ptr<Backend>& out, Error& error);
-// CUDA, by the driver's library, which this loads. E_UNSUPPORTED, E_DEVICE.
+// CUDA. Loads the driver's library. E_UNSUPPORTED, E_DEVICE; E_ARGUMENT: there is no such device.
 Status make_cuda(std::int32_t device, std::unique_ptr<Backend>& out, Error& error);
 
 }  // namespace feedlane::pinned

@@ -14,7 +14,7 @@ using namespace cuda;
 constexpr const char* library_name = "libcuda.so.1";
 
 Status load(Driver& driver, Error& error) {
-  // Never unloaded: the driver has threads of its own.
+  // Never unloaded, because the driver has its own threads.
   void* library = ::dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "CUDA's driver isn't here: {}", ::dlerror());
 #define FEEDLANE_CUDA_LOAD(member, symbol, result, arguments)                          \
@@ -62,7 +62,7 @@ class Cuda final : public Backend {
                                     static_cast<Stream>(stream));
     });
   }
-  // Not cuLaunchHostFunc: its function is not called after the device has failed, so a wait for it would never end.
+  // Not cuLaunchHostFunc: its function isn't called after the device has failed, so waiting for it would never end.
   Status when_passed(void* stream, const Passed& passed, Error& error) override {
     return call("cuStreamAddCallback", error, [&] {
       return driver_.add_callback(static_cast<Stream>(stream), call_notify, const_cast<Passed*>(&passed), 0);
@@ -71,7 +71,7 @@ class Cuda final : public Backend {
   [[nodiscard]] bool is_cuda() const override { return true; }
 
  private:
-  // Runs in the device's primary context, whatever the thread's current one is.
+  // Calls `f` in the device's primary context, whatever the thread's current context is.
   template <class F>
   Status call(const char* what, Error& error, F&& f) {
     if (const Result r = driver_.context_push(context_); r != 0) return fail(r, "cuCtxPushCurrent", error);

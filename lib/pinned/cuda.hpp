@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of CUDA's driver that are used, as its documentation declares them (CUDA Driver API 13.0; the same since
-// 11.0). The library is loaded at run time, so one binary serves machines with and without it, and the toolkit isn't needed
-// to build. If its header is installed, tests/pinned/cuda_prototypes.cpp compares the prototypes.
+// The functions of CUDA's driver that Feedlane uses, as CUDA's documentation declares them (CUDA Driver API 13.0;
+// unchanged since 11.0). The driver's library is loaded at run time. So one binary serves machines with and without it,
+// and building doesn't need the toolkit. If CUDA's header is installed, tests/pinned/cuda_prototypes.cpp compares the
+// prototypes.
 #pragma once
 
 #include <cstddef>

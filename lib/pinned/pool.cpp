@@ -80,7 +80,7 @@ Status Pool::make_buffers(const feedlane_pool_config& c, Error& error) {
     buffers_[i].passed = {on_passed, &buffers_[i]};
     free_.push_back(i);
   }
-  // Copy-on-write in a forked child could leave the device with a page that isn't the parent's.
+  // After a fork, copy-on-write could leave the device with a page that isn't the parent's.
   (void)::madvise(memory, bytes, MADV_DONTFORK);
   return register_memory(memory, bytes, Owner::pool, error);
 }
@@ -105,7 +105,7 @@ Status Pool::acquire(os::Deadline deadline, feedlane_buffer& out, Error& error) 
       if (!was_awake) sleepers_--;
       if (failed_) {
         failed_ = false;
-        // The event that this thread has drained may also have been for a buffer: wake another thread.
+        // The event that this thread has drained may also have announced a free buffer: wake another thread.
         if (!free_.empty()) wake_sleeper();
         return error.fail(FEEDLANE_E_DEVICE, "a stream failed with the release of a buffer on it");
       }
@@ -215,7 +215,7 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Owner owner, Er
       return error.refuse(FEEDLANE_E_LIMIT, "config.budget_bytes", budget_, counters_.registered_bytes + whole,
                           "{} bytes are registered, {} more go beyond the budget of {}", counters_.registered_bytes,
                           whole, budget_);
-    registered_.emplace(first, Stretch{whole, owner, false});  // no other thread can register it meanwhile
+    registered_.emplace(first, Stretch{whole, owner, false});  // from here on, no other thread can register it
     counters_.registered_bytes += whole;
   }
   const Status s = backend_->register_memory(reinterpret_cast<void*>(first), whole, error);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool: memory registered with a device, and a fixed set of buffers in it. Private to this process. Thread safety: any
-// thread.
+// The pool: memory registered with a device, and a fixed set of buffers in it. Private to this process. Thread safety:
+// any thread.
 //
-// A buffer is free; or held by the caller, under a token of index and generation; or pending: released on a stream that has
-// not reached that point. One mutex guards all of it. The backend is never called under it, because a driver's callbacks take
-// it too.
+// A buffer is free, held or pending. The caller holds a buffer under a token of index and generation. A pending buffer
+// was released on a stream that has not yet reached the point of the release. One mutex guards all state. It is never
+// locked during a call of the backend, because a driver's callbacks lock it too.
 #pragma once
 
 #include <atomic>
@@ -30,10 +30,10 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   Status acquire(os::Deadline deadline, feedlane_buffer& out, Error& error);
-  // FEEDLANE_NO_STREAM: at once.
+  // With FEEDLANE_NO_STREAM, the buffer is free at once.
   Status release(std::uint64_t token, void* stream, Error& error);
   Status copy(void* device_memory, const void* host, std::uint64_t bytes, void* stream, Error& error);
-  // Only its owner may unregister memory.
+  // Only the owner that registered memory may unregister it.
   enum class Owner { user, loader, pool };
   Status register_memory(void* address, std::uint64_t bytes, Owner owner, Error& error);
   Status unregister_memory(void* address, Owner owner, Error& error);
@@ -41,14 +41,14 @@ class Pool {
   [[nodiscard]] std::uint64_t buffer_bytes() const { return buffer_bytes_; }
   [[nodiscard]] std::uint32_t buffers() const { return static_cast<std::uint32_t>(buffers_.size()); }
   [[nodiscard]] Backend& backend() { return *backend_; }
-  // Whether all of it is registered, regardless of owner.
+  // Whether one registration, of whichever owner, covers the complete range.
   [[nodiscard]] bool covers(const void* address, std::uint64_t bytes) const;
 
-  // A loader uses the pool from its creation to its destruction.
+  // A loader uses the pool from the loader's creation to its destruction.
   void add_user() { users_.fetch_add(1, std::memory_order_relaxed); }
   void remove_user() { users_.fetch_sub(1, std::memory_order_release); }  // pairs with the acquire in check_idle
-  // Leaves the deletion of `object` to the next clean_up. For a stream's callback, which must not call the driver. Never fails
-  // and allocates nothing.
+  // Leaves the deletion of `object` to the next clean_up. For a stream's callback, which must not call the driver.
+  // Never fails and allocates nothing.
   class Deferred;
   void defer(Deferred& object);
   void clean_up();
@@ -65,8 +65,8 @@ class Pool {
     std::uint32_t generation = 1;
     Passed passed{};
   };
-  // A range of whole pages that is registered, or (not settled) that some thread is registering or unregistering. No other
-  // thread can register any of it meanwhile.
+  // A registered range of complete pages. Not settled: a thread is registering or unregistering it, so no other thread
+  // can register any part of it.
   struct Stretch {
     std::uint64_t bytes;
     Owner owner;
@@ -92,12 +92,12 @@ class Pool {
   std::vector<std::uint32_t> free_;
   std::map<std::uintptr_t, Stretch> registered_;  // by page-aligned address
   std::uint32_t sleepers_ = 0;
-  bool failed_ = false;  // a stream has failed, and no call has returned that yet
+  bool failed_ = false;  // a stream has failed, and no call has reported it yet
   feedlane_pool_stats counters_{};
   Deferred* deferred_ = nullptr;
 };
 
-// An element of the list of objects to be deleted later.
+// An element of the list of objects to delete later.
 class Pool::Deferred {
  public:
   virtual ~Deferred() = default;

@@ -14,11 +14,11 @@
 
 namespace feedlane::ring {
 
-// The fence between publishing and reading the peer's flag, and between setting the own flag and sweeping. Each side's
-// fence pairs with the other's: at least one side sees what the other stored before its own fence.
+// A publisher executes it between publishing and reading the peer's flag, a sleeper between setting its flag and
+// sweeping. The two fences pair: at least one side sees the stores that the other side made before its fence.
 inline void doorbell_fence() noexcept {
 #ifdef FEEDLANE_THREAD_SANITIZER
-  // ThreadSanitizer doesn't know fences; it does know a sequentially consistent read-modify-write.
+  // ThreadSanitizer doesn't support fences, but it supports sequentially consistent read-modify-writes.
   static std::atomic<unsigned> word{0};
   word.fetch_add(1, std::memory_order_seq_cst);
 #else

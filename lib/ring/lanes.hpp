@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many producers, one consumer: one ring (a lane) for each producer, swept in round-robin order. Producers share no state and
-// never wait for each other. A producer that dies leaves a prefix of whole messages in its own lane: there is no incomplete
-// message, and no gap to wait for.
+// Many producers, one consumer. Each producer has its own ring, a lane, and the consumer sweeps the lanes in
+// round-robin order. Producers share no state and never wait for each other. A producer that dies leaves only complete
+// messages in its lane, without a gap for which the consumer would have to wait.
 #pragma once
 
 #include <cstddef>
@@ -19,32 +19,33 @@ class Lanes {
     const std::byte* data;  // valid until release(lane)
   };
 
-  // Adds a closed lane; returns its number.
+  // Adds a closed lane and returns its number.
   std::uint32_t add(Cells cells, std::uint64_t start, Sequence* published) {
     lanes_.push_back({Consumer(cells, start, published), false});
     return static_cast<std::uint32_t>(lanes_.size() - 1);
   }
-  // Gives the lane other cells, all zero: a process that has the old ones mapped can't write there. Returns the position at
-  // which the new producer must start.
+  // Replaces the lane's cells by `cells`, which must be all zero. A process that has only the old cells mapped can't
+  // write to the new ones. Returns the position at which the new producer must start.
   std::uint64_t renew(std::uint32_t lane, Cells cells) {
     lanes_[lane].consumer.move_to(cells);
     return lanes_[lane].consumer.position();
   }
-  // Returns the position at which the lane's next producer must start. Nothing that its predecessor left in the cells can be
-  // taken for a message of the new one.
+  // Formats the lane's cells, so that nothing a former producer left there is taken for a message of the next producer.
+  // Returns the position at which the next producer must start.
   std::uint64_t prepare(std::uint32_t lane) {
     lanes_[lane].consumer.format();
     return lanes_[lane].consumer.position();
   }
-  // From here on messages are taken from the lane. Returns the position at which its producer starts.
+  // Opens the lane, so that its messages are taken from now on. Returns the position at which its producer starts.
   std::uint64_t open(std::uint32_t lane) {
     lanes_[lane].open = true;
     return lanes_[lane].consumer.position();
   }
-  // The producer is no longer trusted: nothing more is taken from the lane until it is closed.
+  // Takes no more messages from the lane until it is closed and opened again: its producer is no longer trusted.
   void shut(std::uint32_t lane) { lanes_[lane].open = false; }
-  // The producer has died or left, and what it committed has been taken: the lane moves to the next generation. If the next
-  // producer gets other cells (renew), nothing of this one is left there, and the position stays the number of messages taken.
+  // Ends the lane's generation, after its producer has died or left and its committed messages have been taken. The
+  // position moves beyond every sequence number in the cells. If the next producer gets new cells (renew), this isn't
+  // necessary, and the position stays the number of messages taken.
   void close(std::uint32_t lane, bool will_be_renewed = false) {
     Lane& l = lanes_[lane];
     l.open = false;
@@ -57,7 +58,7 @@ class Lanes {
     std::uint32_t one = 0;
     return peek_many(1, one);
   }
-  // The same for up to `want` messages of one lane; `got` is their number.
+  // Like peek, for up to `want` messages of one lane. `got` is their number.
   Message peek_many(std::uint32_t want, std::uint32_t& got) {
     const auto count = static_cast<std::uint32_t>(lanes_.size());
     for (std::uint32_t i = 0; i < count; i++) {

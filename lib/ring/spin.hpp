@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adaptive spinning before a sleep: a wake-up costs tens of microseconds, a message that is about to arrive a fraction of
-// one.
+// Adaptive spinning before a sleep. A wake-up costs tens of microseconds. Polling for a message that is about to arrive
+// costs a fraction of one.
 //
-// Spinning pays only while the peer runs, which can't be queried. With fewer processors than parties it would take a
-// processor from one that has work to do, so it is off there. Otherwise recent results decide: each failure halves the time
-// limit, down to none; each success restores it; once every `rests` sleeps it is tried again. Only time depends on it: the
-// doorbell's flag stays clear while a thread spins, and after a failure the full sequence follows: flag, fence, sweep, sleep.
+// Spinning pays only while the peer runs, which no call reports. With fewer processors than parties, spinning is
+// off, because it would take a processor from a party that has work to do. Otherwise recent results decide. Each
+// failure halves the time limit, down to none; each success restores it. Without a time limit, every `rests`th sleep
+// tries again. Spinning affects only speed: the doorbell's flag stays clear while a thread spins, and after a
+// failure the full sequence follows: flag, fence, sweep, sleep.
 #pragma once
 
 #include <sys/sysinfo.h>
@@ -16,7 +17,7 @@
 
 namespace feedlane::ring {
 
-// In a loop that waits for another processor: lets the core's other hardware thread run.
+// Lets the core's other hardware thread run. For loops that wait for another processor.
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -27,7 +28,8 @@ inline void relax() {
 
 class Spin {
  public:
-  // About the cost of two wake-ups, there and back, on virtual machines. A smaller value gains nothing where they are cheaper.
+  // About the cost of two wake-ups, a round trip, on virtual machines. If they are cheaper, a smaller value gains
+  // nothing.
   static constexpr std::int64_t most_ns = 100'000;
 
   // `parties`: how many threads and processes may run at once.
@@ -54,9 +56,9 @@ class Spin {
 
  private:
   static constexpr std::int64_t least_ns = 2'000;
-  static constexpr int first_polls = 256;  // before the first relax, which takes as long as a message needs to arrive
+  static constexpr int first_polls = 256;  // before the first relax, which takes as long as a message takes to arrive
   static constexpr int polls_per_clock = 32;  // polls between two reads of the clock
-  static constexpr int rests = 64;            // sleeps without spinning before it is tried again
+  static constexpr int rests = 64;            // sleeps without spinning before the next try
 
   bool succeed() {
     patience_ns_ = most_ns;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where trainer, worker, receiver and sender sleep to wait for each other. Every wait runs the same sequence:
+// The class with which trainer, worker, receiver and sender wait for each other. Every wait runs the same sequence:
 //
-//   spin     poll for a short while, if there is a processor to spare
-//   prepare  set the own flag, so that every publisher rings from here on
-//   sweep    poll once more: a publisher that did not see the flag has not rung
+//   spin     poll for a short while, if every party has a processor
+//   prepare  set this side's flag, so that every publisher rings from now on
+//   sweep    poll once more, because a publisher that did not see the flag has not rung
 //   sleep    in the kernel, until a descriptor is readable or the deadline has passed
 //   cancel   clear the flag
 //
-// `arm` does the same for a caller who sleeps in an event loop of its own, on fd().
+// `arm` does this up to the sweep, for a caller that sleeps on fd() in its own event loop.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -27,7 +27,7 @@ namespace feedlane::ring {
 
 class Waiter {
  public:
-  // Until `use` there is no flag: every sleep waits for descriptors alone.
+  // Before `use` there is no flag, and a sleep waits only for descriptors.
   Status open(Error& error) { return poller_.open(error); }
   // `parties`: how many processes and threads may run at once on this ring. Spinning needs a processor for each.
   void use(SleepFlag* flag, FencedBy fenced_by, std::uint32_t parties) {
@@ -39,7 +39,7 @@ class Waiter {
   [[nodiscard]] int fd() const { return poller_.fd(); }
   [[nodiscard]] FencedBy fenced_by() const { return sleeper_.fenced_by(); }
 
-  // Awake: a publisher need not ring. Called at the start of each call that polls by itself.
+  // Clears the flag, so that publishers don't ring. Called at the start of every function that polls messages itself.
   void cancel() {
     if (has_flag_) sleeper_.cancel();
   }
@@ -49,12 +49,12 @@ class Waiter {
     return has_flag_ && spin_.until(deadline, ready);
   }
 
-  // Sleeps until an event. `ready()` is the sweep: if it is true, there is no sleep and the result is OK. `until()` is called
-  // after it and returns the time to wake up. `handle(event)` is called for each event, with the flag clear; a status of it
-  // other than OK is returned. TIMEOUT; INTERRUPTED by a signal; E_OS.
+  // Sleeps until an event or a deadline. `ready()` is the sweep: if it returns true, `sleep` returns OK at once.
+  // `until()` is called after it and returns the deadline. `handle(event)` is called for each event, with the flag
+  // clear. If it returns a status other than OK, so does `sleep`. TIMEOUT; INTERRUPTED by a signal; E_OS.
   //
-  // A sleep may end before `until` with OK and no event if the barrier that replaces the publisher's fence was refused (see
-  // Sleeper::is_sure): callers poll again and sleep again.
+  // If the barrier that replaces the publisher's fence was refused (see Sleeper::is_sure), `sleep` may return OK early
+  // and without an event. Callers then poll and sleep again.
   template <class Ready, class Until, class Handle>
   Status sleep(Ready&& ready, Until&& until, Handle&& handle, Error& error) {
     if (has_flag_) sleeper_.prepare();
@@ -66,7 +66,7 @@ class Waiter {
     const os::Deadline limited = has_flag_ ? sleeper_.limit(deadline) : deadline;
     return wait(limited, deadline, handle, error);
   }
-  // The same with a deadline known before. If it has passed, only events that are there are handled; the flag isn't set.
+  // Like sleep, with a deadline known in advance. If it has passed, only handles pending events, without the flag.
   template <class Ready, class Handle>
   Status sleep_until(os::Deadline deadline, Ready&& ready, Handle&& handle, Error& error) {
     if (deadline.remaining_ns() == 0) return wait(deadline, deadline, handle, error);
@@ -78,8 +78,8 @@ class Waiter {
   Status sleep_on_descriptors(os::Deadline deadline, Handle&& handle, Error& error) {
     return wait(deadline, deadline, handle, error);
   }
-  // Handles the events that are there, without sleeping; in at most `rounds` rounds, because a peer that never stops ringing
-  // has an event in each.
+  // Handles pending events without sleeping. Limited to `rounds` rounds, because a peer that rings without end causes
+  // events in every round.
   template <class Handle>
   Status poll(std::size_t rounds, Handle&& handle, Error& error) {
     for (std::size_t round = 0; round < rounds; round++) {
@@ -89,8 +89,9 @@ class Waiter {
     }
     return FEEDLANE_OK;
   }
-  // Prepares for a sleep on fd() elsewhere. OK: nothing is ready, and every later change makes fd() readable. AGAIN: `ready()`
-  // is true, or fd() is readable already, which an edge-triggered poll would not report. E_OS: a barrier was refused.
+  // Prepares the caller's sleep on fd(). OK: nothing is ready, and every later change makes fd() readable. AGAIN:
+  // `ready()` returned true, or fd() is readable already, which an edge-triggered poll would not report. E_OS: a
+  // barrier was refused.
   template <class Ready>
   Status arm(Ready&& ready, Error& error) {
     sleeper_.prepare();

@@ -9,7 +9,7 @@ namespace feedlane::sampler {
 AliasTable::AliasTable(std::span<const double> weights) {
   const std::size_t n = weights.size();
   const auto heaviest = std::max_element(weights.begin(), weights.end());
-  // Divided by the largest weight first, so that no sum overflows.
+  // Divides by the largest weight first, so that no sum overflows.
   double sum = 0;
   for (const double w : weights) sum += w / *heaviest;
   columns_.reserve(n);
@@ -29,7 +29,8 @@ AliasTable::AliasTable(std::span<const double> weights) {
       small.push_back(rich);
     }
   }
-  // Rounding leaves columns of both kinds: they keep their own index, except those of weight 0, which must never be drawn.
+  // Rounding leaves columns in both lists. They keep their own index, except columns of weight 0, which must never be
+  // drawn.
   for (const std::int64_t i : large) column(i).keep = 1;
   for (const std::int64_t i : small) {
     const bool never = weights[static_cast<std::size_t>(i)] == 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws from a discrete distribution in constant time: the alias method of Walker, tables by Vose (1991).
+// Draws from a discrete distribution in constant time: Walker's alias method, with tables as in Vose (1991).
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@ namespace feedlane::sampler {
 class AliasTable {
  public:
   AliasTable() = default;
-  // Finite weights >= 0, at least one > 0. Takes 16 bytes for each weight.
+  // Weights must be finite and >= 0, at least one > 0. Takes 16 bytes per weight.
   explicit AliasTable(std::span<const double> weights);
-  // An index, drawn by two uniform 64-bit numbers; never one of weight 0.
+  // An index, drawn with two uniform 64-bit numbers. Never an index of weight 0.
   [[nodiscard]] std::int64_t draw(std::uint64_t column, std::uint64_t coin) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that samplers share.
+// Argument checks that samplers share.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace feedlane::sampler {
 
-// E_ARGUMENT if `cap` is too small for a whole batch.
+// E_ARGUMENT if `cap` is too small for a complete batch.
 inline Status check_room(std::uint64_t cap, std::int64_t rows, Error& error) {
   if (cap >= static_cast<std::uint64_t>(rows)) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_ARGUMENT, "cap", cap, rows,
@@ -19,7 +19,7 @@ struct Ranged {
   const char* name;
   std::int64_t value, least, most;
 };
-// E_ARGUMENT for the first one that is out of its range.
+// E_ARGUMENT for the first number that is out of its range.
 inline Status check_ranges(std::span<const Ranged> numbers, Error& error) {
   for (const Ranged& n : numbers)
     if (n.value < n.least || n.value > n.most)

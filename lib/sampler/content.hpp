@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hash of a list of numbers, for the states of samplers that are defined by a list.
+// Hashes a list of numbers, for the states of samplers that a list defines.
 #pragma once
 
 #include <bit>

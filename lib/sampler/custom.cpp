@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sampler of the user's callbacks.
+// The sampler that calls user-defined callbacks.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t most_state_bytes = std::uint64_t{1} << 30;
 
-// The user's table, shared by a sampler and its copies. Calls the callbacks and checks what they return.
+// The user's table, shared by a sampler and its copies. Calls the callbacks and checks their results.
 class Callbacks {
  public:
   explicit Callbacks(const feedlane_sampler_callbacks& table) : table_(table), detail_(std::size_t{64} * 1024) {}
@@ -26,7 +26,7 @@ class Callbacks {
   void adopt() { adopted_ = true; }
   [[nodiscard]] const feedlane_sampler_callbacks& table() const { return table_; }
 
-  // Calls `f` with the table and a fresh error struct. `positive`: the one positive return value that is allowed.
+  // Calls `f` with the table and a fresh error struct. `positive` is the only positive return value that is allowed.
   template <class F>
   Status call(const char* name, Status positive, Error& error, F&& f) {
     feedlane_error report;
@@ -51,7 +51,7 @@ Status Callbacks::translate(const char* name, Status returned, const feedlane_er
   if (s == returned && report.detail == detail_.data()) {
     try {
       error.detail.assign(detail_.data(), std::min<std::uint64_t>(report.detail_len, detail_.size()));
-    } catch (const std::bad_alloc&) {  // then the text alone: the callback may have failed for lack of memory too
+    } catch (const std::bad_alloc&) {  // keeps only the text, because memory may be short
       error.detail.clear();
     }
   }
@@ -84,8 +84,7 @@ class Custom final : public Sampler {
   std::uint64_t seed_ = 0;
   bool started_ = false;
   bool ended_ = false;
-  std::vector<std::int64_t>
-      kept_;  // indices that the user gave before `next` failed; the following call returns them first
+  std::vector<std::int64_t> kept_;  // indices received before `next` failed; the following call returns them first
 };
 
 Status Custom::restart(std::int64_t epoch, std::uint64_t seed, Error& error) {
@@ -133,7 +132,7 @@ Status Custom::next(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got
   const std::uint64_t wanted = rows > 0 ? static_cast<std::uint64_t>(rows) : cap;
   got = std::min<std::uint64_t>(kept_.size(), wanted);
   std::copy_n(kept_.begin(), got, indices);
-  kept_.reserve(rows > 0 ? got : wanted);  // so that keeping them allocates nothing
+  kept_.reserve(rows > 0 ? got : wanted);  // so that keeping the indices allocates nothing
   kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(got));
   while (!ended_ && got < wanted) {
     std::uint64_t part = 0;

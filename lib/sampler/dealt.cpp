@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shares of ranks.
+// Computes the shares of ranks.
 #include "sampler/dealt.hpp"
 
 namespace feedlane::sampler {
@@ -16,7 +16,7 @@ std::int64_t Dealt::own() const {
   return left <= 0 ? 0 : (left - 1) / rank_.world + 1;
 }
 
-// Modulo 2^64: `first` alone may be far below zero, but sums with it are in range.
+// Computed modulo 2^64: `first` may be far below zero, but sums with it are in range.
 Sampler::Place Dealt::place() const {
   const std::uint64_t before = static_cast<std::uint64_t>(before_) * static_cast<std::uint64_t>(rank_.world);
   const std::uint64_t first = static_cast<std::uint64_t>(start_ + rank_.rank) - before;
@@ -28,8 +28,8 @@ Status Dealt::prepare(std::int64_t epoch, Error& error) {
   return make_list(epoch, error);
 }
 
-// Saves the position of all ranks together. All ranks are saved at the same position, or at their end, which ranks with one
-// index fewer reach first.
+// Saves the position of all ranks together. All ranks are saved after the same number of indices, or at their end,
+// which ranks with one index fewer reach first.
 void Dealt::save_more(std::int64_t position, ByteWriter& more) const {
   const std::int64_t dealt = position - before_;
   const bool over = dealt > (total_ - start_) / rank_.world;
@@ -37,7 +37,7 @@ void Dealt::save_more(std::int64_t position, ByteWriter& more) const {
   more.i64(over ? total_ : start_ + dealt * rank_.world);
 }
 
-// The position of one rank must not be larger than that of all ranks together.
+// A rank's position must not be larger than the position of all ranks together.
 Status Dealt::load_more(std::int64_t position, ByteReader& more, Error& error) {
   const std::int64_t origin = more.i64();
   const std::int64_t start = more.i64();

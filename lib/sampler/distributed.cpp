@@ -38,7 +38,7 @@ class Distributed final : public Dealt {
   }
 
   feedlane_sampler_config config_;
-  std::vector<std::int64_t> order_;       // torch's order; else empty
+  std::vector<std::int64_t> order_;       // torch's order, otherwise empty
   std::optional<Feistel> permutation_{};  // feistel
 };
 

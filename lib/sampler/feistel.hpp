@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A keyed permutation of [0, n), computed index by index: it takes no memory and allows random access.
 //
-// A balanced Feistel network permutes the next even power of two. Values >= n are mapped again until they are below n ("cycle
-// walking": Black, Rogaway, Ciphers with Arbitrary Finite Domains, 2002); for n >= 64 fewer than four times on average. Not a
-// cipher: the order is scattered, not secret.
+// A balanced Feistel network permutes the numbers below the next even power of two. Values >= n are mapped again until
+// they are below n ("cycle walking": Black, Rogaway, Ciphers with Arbitrary Finite Domains, 2002), for n >= 64 fewer
+// than four times on average. This is not a cipher: the order is scattered, not secret.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ class Feistel {
   std::uint64_t keys_[rounds];
 };
 
-// The key of permutation number `pass` of an epoch: there are several if more indices are wanted than the data set has.
+// The key of permutation number `pass` of an epoch. There are several if more indices are requested than the data set
+// has.
 std::uint64_t feistel_key(std::uint64_t seed, std::int64_t pass);
 
 }  // namespace feedlane::sampler

@@ -7,7 +7,7 @@
 namespace feedlane::sampler {
 
 Status Listed::restart(std::int64_t epoch, std::uint64_t, Error& error) {
-  prepared_ = false;  // stays so if memory runs out
+  prepared_ = false;  // stays false if memory runs out
   epoch_ = epoch;
   const Status s = prepare(epoch, error);
   if (s != FEEDLANE_OK) return s;

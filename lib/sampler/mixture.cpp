@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t default_window = 1024;
 constexpr std::uint64_t most_weights = std::uint64_t{1} << 24;
 
-// Shared by copies.
+// Shared by copies of a sampler.
 struct Recipe {
   Recipe(std::span<const std::int64_t> sizes, std::span<const std::int64_t> from, std::span<const std::uint64_t> shares)
       : lengths(sizes.begin(), sizes.end()), sources(sizes.size(), from, shares) {
@@ -35,8 +35,9 @@ struct Recipe {
   std::uint64_t content = 0;
 };
 
-// Epochs are pieces of one stream, so that a source that is picked seldom is not begun anew with each. A window of the stream is
-// shuffled, so that ranks and batches don't each get the same sources; a source's samples are, once in each pass over it.
+// Epochs are pieces of one stream, so a rarely picked source does not start over in each epoch. Windows of the stream
+// are shuffled, so that each rank and each batch gets its share of every source. A source's samples are shuffled once
+// in each pass over the source.
 class Mixture final : public Dealt {
  public:
   Mixture(std::shared_ptr<const Recipe> recipe, const feedlane_sampler_config& config, const RankSource& rank)
@@ -62,7 +63,7 @@ class Mixture final : public Dealt {
 
   std::shared_ptr<const Recipe> recipe_;
   feedlane_sampler_config config_;
-  std::int64_t start_ = 0;  // of the epoch, in the stream
+  std::int64_t start_ = 0;  // position in the stream at which the epoch begins
 };
 
 Status Mixture::make_list(std::int64_t epoch, Error& error) {
@@ -75,7 +76,7 @@ Status Mixture::make_list(std::int64_t epoch, Error& error) {
 
 void Mixture::look_up(std::int64_t first, std::int64_t step, std::int64_t* indices, std::uint64_t count) const {
   const std::int64_t window = config_.window;
-  std::optional<Feistel> shuffled;  // of the present window
+  std::optional<Feistel> shuffled;  // of the current window
   std::int64_t present = -1;
   for (std::uint64_t i = 0; i < count; i++, first += step) {
     std::int64_t position = start_ + first % config_.num_samples;
@@ -139,7 +140,7 @@ Status check_stages(std::span<const std::int64_t> from, Error& error) {
   return FEEDLANE_OK;
 }
 
-// Weights of one stage as shares of Sources::unit: in proportion, and none that is positive is lost.
+// Converts the weights of one stage to shares of Sources::unit, in proportion. A positive weight never becomes 0.
 Status read_weights(std::span<const double> weights, std::span<const std::int64_t> lengths, std::size_t stage,
                     std::vector<std::uint64_t>& shares, Error& error) {
   double sum = 0, largest = 0;
@@ -200,7 +201,7 @@ Status make_mixture(const feedlane_sampler_config& config, const Environment& en
   if (s != FEEDLANE_OK) return s;
   if (c.num_samples == 0) c.num_samples = samples;
   if (c.window == 0) c.window = default_window;
-  c.from = nullptr;  // the caller's
+  c.from = nullptr;  // belongs to the caller
   out = std::make_unique<Mixture>(std::make_shared<Recipe>(sizes, from, shares), c, rank);
   return FEEDLANE_OK;
 }

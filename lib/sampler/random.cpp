@@ -11,7 +11,7 @@
 namespace feedlane::sampler {
 namespace {
 
-// torch's RandomSampler. The whole epoch is a list in memory.
+// torch's RandomSampler. The complete epoch is a list in memory.
 class TorchRandom final : public Listed {
  public:
   explicit TorchRandom(const feedlane_sampler_config& config) : config_(config), epochs_(config.seed) {}
@@ -74,7 +74,8 @@ Status TorchRandom::prepare(std::int64_t epoch, Error& error) {
     generator.randint(n, config_.num_samples, order_);
     return FEEDLANE_OK;
   }
-  // Rounded up to whole passes: each pass is a complete permutation before the last one is cut. Both numbers are below 2^63.
+  // Rounded up to complete passes, because each pass is a full permutation before the last one is cut. Both numbers are
+  // below 2^63.
   const auto whole = static_cast<std::uint64_t>(config_.num_samples) + static_cast<std::uint64_t>(n) - 1;
   order_.reserve(whole - whole % static_cast<std::uint64_t>(n));
   for (std::int64_t left = config_.num_samples; left > 0; left -= std::min(n, left))
@@ -82,7 +83,7 @@ Status TorchRandom::prepare(std::int64_t epoch, Error& error) {
   return FEEDLANE_OK;
 }
 
-// Number `place` of the stream of `key`, below n. Not torch's stream.
+// Number `place` of the random stream of `key`, below n. This is not torch's stream.
 std::int64_t draw(std::uint64_t key, std::int64_t place, std::int64_t n) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<std::int64_t>((Wide{row_seed(key, place)} * static_cast<std::uint64_t>(n)) >> 64);

@@ -14,7 +14,7 @@ namespace {
 struct Variables {
   const char* source;
   const char* rank;
-  const char* world;  // nullptr: this launcher sets no such variable
+  const char* world;  // nullptr: the launcher sets no such variable
 };
 
 constexpr Variables torchrun = {"torchrun", "RANK", "WORLD_SIZE"};
@@ -41,9 +41,9 @@ std::optional<std::int32_t> number(std::string_view text) {
   return value;
 }
 
-// Whether Slurm started this process as a task of a step. The shell of an allocation and a batch script have the variables of
-// the allocation but are one process: Slurm numbers such steps from 0xfffffff0 on, and a shell under srun is recognised by the
-// name of its job, as PyTorch Lightning does.
+// Whether Slurm started this process as a task of a step. An allocation's shell and a batch script have the
+// allocation's variables but are single processes. Slurm numbers their steps from 0xfffffff0 on. A shell under srun is
+// recognised by its job's name, as in PyTorch Lightning.
 bool is_slurm_task(const Environment& environment) {
   constexpr std::uint32_t first_special_step = 0xfffffff0;
   const char* const step = environment("SLURM_STEP_ID");
@@ -56,7 +56,7 @@ bool is_slurm_task(const Environment& environment) {
   return job == nullptr || (std::strcmp(job, "interactive") != 0 && std::strcmp(job, "bash") != 0);
 }
 
-// Whether this is a shell of Slurm's, which has PMIx variables too.
+// Whether this is a Slurm shell, which has PMIx variables too.
 bool is_shell_of_slurm(const Environment& environment) {
   const char* const space = environment("PMIX_NAMESPACE");
   return space != nullptr && std::strncmp(space, "slurm.", 6) == 0 && !is_slurm_task(environment);
@@ -105,8 +105,8 @@ bool agrees(const Environment& environment, const char* name, std::int32_t used)
   return text == nullptr || number(text) == used;
 }
 
-// Whether the other launcher has started one torchrun for each node, and torchrun this process. Then the two numberings of
-// ranks may differ.
+// Whether the other launcher started one torchrun per node, and torchrun started this process. Then the two numberings
+// of ranks may differ.
 bool has_started_torchrun(const Environment& environment, const Variables& v, const RankSource& out) {
   if (out.source != torchrun.source) return false;
   const auto read = [&](const char* name) {
@@ -119,7 +119,7 @@ bool has_started_torchrun(const Environment& environment, const Variables& v, co
   return v.world == nullptr || read(v.world) == out.world / *each;
 }
 
-// Writes a warning if another launcher's rank or world differs; one of the two is enough.
+// Writes a warning if another launcher's rank or world differs. It may set only one of the two.
 void compare(const Environment& environment, const Variables& v, RankSource& out) {
   if (out.warning[0] != '\0') return;
   if (agrees(environment, v.rank, out.rank) && (v.world == nullptr || agrees(environment, v.world, out.world))) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rank of this process and the number of ranks, by the launcher's environment variables. MPI is not linked.
+// Finds the rank of this process and the number of ranks in the launcher's environment variables. MPI is not linked.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,24 @@
 
 namespace feedlane::sampler {
 
-// Returns the value of a variable, or nullptr: std::getenv, or a test's function.
+// Returns the value of a variable, or nullptr: std::getenv, or a function of a test.
 using Environment = std::function<const char*(const char* name)>;
 
 struct RankSource {
   std::int32_t rank = 0;
   std::int32_t world = 1;
   const char* source = "none";
-  char warning[384] = {};  // one line if another source differs, else empty
+  char warning[384] = {};  // one line if another source differs, otherwise empty
 };
 
-// The first source that is present: Feedlane's own variables, torchrun, Open MPI, MVAPICH, PMI, Flux, Slurm; else rank 0 of 1.
-// Both numbers come from one source. E_ARGUMENT names the variable that is missing or no number in its range; also if the only
-// source is a launcher that sets the rank but not the number of ranks (PALS, PMIx).
+// Uses the first source that is present: Feedlane's own variables, torchrun, Open MPI, MVAPICH, PMI, Flux, Slurm;
+// without any, rank 0 of 1. Both numbers come from this source. E_ARGUMENT names a variable that is missing, or is not
+// a number in its range. E_ARGUMENT too if the only source is a launcher that sets the rank but not the number of ranks
+// (PALS, PMIx).
 Status detect_rank(const Environment& environment, RankSource& out, Error& error);
 
-// The rank that a sampler's configuration, whose numbers were checked, asks for: as `world` and `rank` say; with world 0 as
-// detected or, with `detect_off`, rank 0 of 1.
+// The rank that a sampler's configuration requests; its numbers were checked. If `world` is not 0: `rank` of `world`.
+// Otherwise: the detected rank or, with `detect_off`, rank 0 of 1.
 template <class Config>
 Status choose_rank(const Config& config, const Environment& environment, RankSource& out, Error& error) {
   if (config.world == 0 && config.detect_off == 0) return detect_rank(environment, out, error);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface of samplers, which define the order of an epoch's indices, and the factories. Each kind has a file of its own.
+// The interface of samplers, which define the order of an epoch's indices, and their factory. Each kind has its own
+// file.
 #pragma once
 
 #include <cstddef>
@@ -18,34 +19,34 @@ namespace feedlane::sampler {
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  // Another sampler of the same definition, at the start of epoch 0. Copies of a custom sampler share its callbacks.
+  // Another sampler with the same definition, at the start of epoch 0. Copies of a custom sampler share its callbacks.
   [[nodiscard]] virtual std::unique_ptr<Sampler> clone() const = 0;
   // `seed` is the loader's base seed; only custom samplers use it.
   virtual Status restart(std::int64_t epoch, std::uint64_t seed, Error& error) = 0;
-  // Up to `cap` indices; fewer only at the end (batch samplers: one batch); END when none is left.
+  // Up to `cap` indices, fewer only at the end (batch samplers: one batch). END if none is left.
   virtual Status next(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got, Error& error) = 0;
-  // Number of indices of an epoch, or of batches for a batch sampler; -1: unknown.
+  // Number of indices in an epoch, or of batches for a batch sampler; -1: unknown.
   [[nodiscard]] virtual std::int64_t length() const = 0;
   // > 0 for a batch sampler: each `next` returns one batch of at most this many indices, and `cap` must not be less.
   [[nodiscard]] virtual std::int64_t batch_rows() const { return 0; }
 
-  // Positions of the indices in the order that all ranks share: index k is at first + k * stride. Seeds are derived from them,
-  // so that a sample is augmented in the same way on any rank.
+  // Positions in the order that all ranks share: index k is at first + k * stride. Seeds are derived from the
+  // positions, so a sample is augmented in the same way on any rank.
   struct Place {
     std::int64_t first = 0;
     std::int64_t stride = 1;
   };
   [[nodiscard]] virtual Place place() const { return {}; }
 
-  // A seekable sampler can be saved at any earlier position of the epoch, others only at the present one.
+  // A seekable sampler can be saved at any earlier position of the epoch, others only at the current position.
   [[nodiscard]] virtual bool seekable() const { return true; }
-  // Appends the state to `out`: what identifies the definition, the epoch, the position, a checksum. `position` is the number
-  // of indices (batch samplers: batches) of the epoch that were yielded; more than there are: the end; negative: the present
-  // position. Ignored unless seekable.
+  // Appends the state to `out`: the facts that identify the definition, the epoch, the position, a checksum. `position`
+  // is the number of indices (batch samplers: batches) of the epoch that were yielded. If it exceeds the number that
+  // exist, it means the end; if it is negative, the current position. It is ignored unless the sampler is seekable.
   virtual Status save(std::int64_t position, std::vector<std::byte>& out, Error& error) const = 0;
-  // Call after `restart` with the state's epoch: continues after the saved position. E_ARGUMENT ("state", the two numbers): a
-  // state of another definition or epoch; E_CORRUPT: damaged; E_UNSUPPORTED: a custom sampler that can't load. After a failure
-  // the sampler must be restarted.
+  // Call after `restart` with the state's epoch. Continues after the saved position. E_ARGUMENT ("state", the two
+  // numbers): the state has another definition or epoch. E_CORRUPT: it is damaged. E_UNSUPPORTED: a custom sampler
+  // can't load. After a failure, the sampler must be restarted.
   virtual Status load(std::span<const std::byte> state, Error& error) = 0;
 
   // Distributed samplers: the source of the rank, and a line if other sources differ. Others: empty.
@@ -53,8 +54,9 @@ class Sampler {
   [[nodiscard]] virtual const char* rank_warning() const { return ""; }
 };
 
-// A sampler of config.kind. `inner` is the sampler of config.inner, or nullptr. If world is 0, the rank is detected from
-// `environment`. The config comes from read_versioned; each kind checks the members that it reads.
+// Makes a sampler of config.kind. `inner` is the sampler of config.inner, or nullptr. If config.world and
+// config.detect_off are 0, the rank is detected from `environment`. The config comes from read_versioned; each kind
+// checks the members that it reads.
 Status make(const feedlane_sampler_config& config, const Sampler* inner, const Environment& environment,
             std::unique_ptr<Sampler>& out, Error& error);
 

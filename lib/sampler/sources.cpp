@@ -8,7 +8,7 @@
 namespace feedlane::sampler {
 namespace {
 
-// What the first `picks` of a node leave to its left side, and whether the next one goes there.
+// How many of a node's first `picks` go to its left side, and whether the next one goes there.
 struct Division {
   std::int64_t left;
   bool next_is_left;
@@ -41,7 +41,7 @@ Sources::Sources(std::uint64_t count, std::span<const std::int64_t> from, std::s
   }
 }
 
-// How many of `picks` at a node each source gets.
+// How many of a node's first `picks` each source gets.
 void Sources::count(std::size_t stage, std::size_t node, std::int64_t picks, std::span<std::int64_t> out) const {
   if (node >= leaves_) {
     out[node - leaves_] = picks;

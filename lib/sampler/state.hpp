@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sampler's state as bytes: magic, kind, the facts that identify the definition, the epoch, the kind's own part, a checksum.
-// A state of another sampler is refused with the name and the two values of the fact that differs.
+// A sampler's state as bytes: magic, kind, the facts that identify the definition, the epoch, the kind's own part, a
+// checksum. If a state belongs to another sampler, the error has the name and the two values of the fact that differs.
 #pragma once
 
 #include <span>
@@ -28,7 +28,7 @@ struct Fact {
   std::uint64_t value;
 };
 
-// Writes one state: the constructor the head, finish() the checksum.
+// Writes one state: the constructor writes the head, finish() the checksum.
 class StateWriter {
  public:
   StateWriter(std::vector<std::byte>& out, Kind kind, std::span<const Fact> facts, std::int64_t epoch);
@@ -41,10 +41,10 @@ class StateWriter {
   ByteWriter writer_;
 };
 
-// Checks a whole state, except the kind's own part, which `more` then reads.
+// Checks a state except for the kind's own part, which the caller then reads from `more`.
 Status open_state(std::span<const std::byte> state, Kind kind, std::span<const Fact> facts, std::int64_t epoch,
                   ByteReader& more, Error& error);
-// E_CORRUPT.
+// Returns E_CORRUPT.
 Status refuse_damaged(Error& error);
 
 }  // namespace feedlane::sampler

@@ -11,13 +11,13 @@
 namespace feedlane::sampler {
 namespace {
 
-// Shared by copies.
+// Shared by copies of a sampler.
 struct List {
   std::vector<std::int64_t> indices;
   std::uint64_t content;
 };
 
-// torch's SubsetRandomSampler, or the same list in the order given.
+// torch's SubsetRandomSampler, or its list in the given order.
 class Subset final : public Listed {
  public:
   Subset(std::shared_ptr<const List> list, bool in_order, std::uint64_t seed)

@@ -22,13 +22,13 @@ TokenBatches::TokenBatches(std::span<const std::uint32_t> lengths, const TokenRu
   cut(lengths);
 }
 
-// Every other window is sorted the other way round, so that a batch across two windows has samples of similar length.
+// Sorts every other window in descending order, so that a batch across two windows has samples of similar length.
 void TokenBatches::sort_windows(std::span<const std::uint32_t> lengths) {
   if (rules_.window < 2) return;
   bool ascending = true;
   for (std::uint64_t first = 0; first < order_.size(); first += rules_.window, ascending = !ascending) {
     const auto window = std::span(order_).subspan(first, std::min<std::uint64_t>(rules_.window, order_.size() - first));
-    // Stable: samples of one length stay in shuffled order, the same with any standard library.
+    // Stable: samples of equal length stay in shuffled order, so the result doesn't depend on the standard library.
     std::stable_sort(window.begin(), window.end(), [&](std::uint32_t a, std::uint32_t b) {
       return ascending ? lengths[a] < lengths[b] : lengths[b] < lengths[a];
     });
@@ -67,12 +67,12 @@ void TokenBatches::fill(std::uint32_t world) {
   for (std::uint64_t i = 0; batches_.size() < wanted; i++) batches_.push_back(batches_[i]);
 }
 
-// Halves the batch with the most rows, the earliest of several, up to `times` times. A part of a batch is within the budget.
+// Halves the batch with the most rows, the earliest of several, up to `times` times. The parts stay within the budget.
 void TokenBatches::split(std::uint64_t times) {
   struct Part {
-    std::uint64_t batch;  // that it is a part of
+    std::uint64_t batch;  // the batch that this is a part of
     Batch rows;
-    bool operator<(const Part& other) const {  // of two the less urgent one
+    bool operator<(const Part& other) const {  // whether this part is split after the other
       if (rows.rows != other.rows.rows) return rows.rows < other.rows.rows;
       return batch != other.batch ? batch > other.batch : rows.first > other.rows.first;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The batches of an epoch under a token budget: samples in shuffled order, sorted by length within windows, cut, shuffled.
+// The batches of an epoch under a token budget: shuffled samples are sorted by length within windows and cut into
+// batches, which are then shuffled.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +9,12 @@
 
 namespace feedlane::sampler {
 
-// What the batches of an epoch depend on, except its number and the world.
+// The settings that determine an epoch's batches, together with the epoch's number and the world.
 struct TokenRules {
   std::uint32_t max_tokens = 1;  // longer samples are left out
   std::uint32_t max_rows = 1;
-  std::uint64_t window = 1;  // samples that are sorted together
-  bool padded = false;       // a batch costs rows * longest, otherwise the sum of its lengths
+  std::uint64_t window = 1;  // number of samples that are sorted together
+  bool padded = false;       // a batch costs rows * longest length, otherwise the sum of its lengths
   bool shuffle = true;
   bool drop_last = false;
 };
@@ -26,14 +27,15 @@ class TokenBatches {
     std::uint32_t rows;
   };
 
-  // Cuts the samples of an epoch into batches. `seed` is that of the epoch.
+  // Cuts the samples of an epoch into batches. `seed` is the epoch's seed.
   TokenBatches(std::span<const std::uint32_t> lengths, const TokenRules& rules, std::uint64_t seed);
-  // Makes the number of batches a multiple of `world`: splits the batches with the most rows. Where each batch has one row
-  // left, batches from the start are repeated. With drop_last the last batches are removed instead.
+  // Makes the number of batches a multiple of `world` by splitting the batches with the most rows. If each batch has
+  // only one row left, batches from the start are repeated. With drop_last, the last batches are removed instead.
   void fill(std::uint32_t world);
-  // Shuffles groups of `world` batches. A group stays together, so that the ranks' batches of a step are of similar length.
+  // Shuffles groups of `world` batches. A group stays together, so that all ranks' batches of one step have similar
+  // lengths.
   void shuffle(std::uint32_t world);
-  // Removes the first `batches`.
+  // Removes the first `batches` batches.
   void skip(std::uint64_t batches);
 
   [[nodiscard]] std::uint64_t size() const { return batches_.size(); }

@@ -15,23 +15,23 @@ namespace {
 
 constexpr std::int64_t most_rows = std::int64_t{1} << 30;  // same limit as a loader's batch_size
 constexpr std::uint64_t default_window = 8192;
-constexpr std::int32_t most_ranks = 1 << 20;  // a step takes memory for so many batches
+constexpr std::int32_t most_ranks = 1 << 20;  // a step takes memory for this many batches
 constexpr std::uint32_t most_stages = 1024;
 
-// Shared by copies.
+// Shared by copies of a sampler.
 struct Lengths {
   std::vector<std::uint32_t> values;
   std::uint64_t content = 0;
 };
 
-// So many steps of the epoch were done by so many ranks. A step is one batch on each rank.
+// A stretch of the epoch: `world` ranks did `steps` steps. A step is one batch on each rank.
 struct Stage {
   std::uint32_t world;
   std::int64_t steps;
 };
 
-// An epoch begins with the batches filled and shuffled for this world. After a state of another world is loaded, the batches
-// are those that its ranks have not yielded, filled for this world.
+// An epoch begins with the batches filled and shuffled for this world. After a state of another world is loaded, the
+// remaining batches are those that the other world's ranks have not yielded, filled for this world.
 class Tokens final : public Sampler {
  public:
   Tokens(std::shared_ptr<const Lengths> lengths, const feedlane_sampler_config& config, const RankSource& rank,
@@ -65,7 +65,7 @@ class Tokens final : public Sampler {
   RankSource rank_;
   std::shared_ptr<const TokenBatches> first_;    // of epoch 0, so that a new sampler has a length
   std::shared_ptr<const TokenBatches> batches_;  // of the epoch, from step `before_` on
-  std::vector<Stage> stages_;                    // the steps before that
+  std::vector<Stage> stages_;                    // the steps before `before_`
   std::int64_t epoch_ = 0;
   std::int64_t position_ = 0;  // steps
   std::int64_t before_ = 0;
@@ -126,7 +126,7 @@ Status Tokens::save(std::int64_t position, std::vector<std::byte>& out, Error& e
   if (position < before_)
     return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, before_,
                         "position {} is before {}, where the loaded state continued", position, before_);
-  // Steps of one world in a row are one stage: what is left of a filled list needs no filling.
+  // Consecutive steps of one world are one stage, because the rest of a filled list needs no filling.
   std::vector<Stage> stages = stages_;
   const std::int64_t steps = position - before_;
   if (stages.empty() || (steps > 0 && stages.back().world != world())) stages.push_back({world(), 0});
@@ -166,7 +166,7 @@ Status Tokens::load(std::span<const std::byte> state, Error& error) {
   return follow(std::move(stages), error);
 }
 
-// Goes through the stages of a state, and fills what is left for this world.
+// Skips the batches of a state's stages, and fills the rest for this world.
 Status Tokens::follow(std::vector<Stage> stages, Error& error) {
   if (stages.size() == 1 && stages[0].world == world()) {
     if (!stages_.empty()) (void)restart(epoch_, 0, error);
@@ -198,7 +198,7 @@ Status check(const feedlane_sampler_config& c, Error& error) {
   return check_ranges(numbers, error);
 }
 
-// Copies the lengths. One beyond the budget is refused, or left out later.
+// Copies the lengths. A length beyond the budget is refused, or left out later.
 Status read_lengths(std::span<const std::int64_t> lengths, const feedlane_sampler_config& c, Lengths& out,
                     Error& error) {
   out.values.reserve(lengths.size());  // throws before anything is read if memory is short

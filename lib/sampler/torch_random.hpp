@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch's random numbers on CPU, draw by draw, so that a trainer ported from torch keeps its data order.
+// Reproduces torch's random numbers on CPU, draw by draw, so that a trainer ported from torch keeps its data order.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,12 @@ class TorchGenerator {
   std::mt19937 engine_;
 };
 
-// The default generator's draws by DataLoader(shuffle=True): each iterator draws its base seed, then its sampler's seed.
+// DataLoader(shuffle=True)'s draws from the default generator: each iterator draws its base seed, then its sampler's
+// seed.
 class TorchEpochs {
  public:
-  // Largest epoch. Every epoch before costs four draws, so a call takes less than a second, whatever a saved state says.
+  // Largest epoch. Each earlier epoch costs four draws, so a call takes less than a second whatever epoch a saved state
+  // names.
   static constexpr std::int64_t most = std::int64_t{1} << 24;
   static constexpr std::uint64_t draws = 4;
   struct Seeds {
@@ -41,14 +43,15 @@ class TorchEpochs {
   };
 
   explicit TorchEpochs(std::uint64_t manual_seed) : manual_seed_(manual_seed), generator_(manual_seed) {}
-  // Seeds of epoch 0 <= `epoch` <= most, counted from manual_seed. The next epoch costs four draws, an earlier one a replay.
+  // Seeds of `epoch` (0 to most), counted from manual_seed. The next epoch costs four draws; an earlier epoch costs a
+  // replay from the start.
   Seeds at(std::int64_t epoch);
 
  private:
   std::uint64_t manual_seed_;
   TorchGenerator generator_;
   std::int64_t next_ = 0;  // the epoch whose draws come next
-  Seeds last_{};           // of the epoch before
+  Seeds last_{};           // of the epoch before `next_`
 };
 
 }  // namespace feedlane::sampler

@@ -12,7 +12,7 @@
 namespace feedlane::sampler {
 namespace {
 
-// Shared by copies.
+// Shared by copies of a sampler.
 struct Weights {
   std::vector<double> values;  // without replacement
   AliasTable table;            // with replacement
@@ -47,8 +47,8 @@ class Weighted final : public Listed {
   std::vector<std::int64_t> order_;  // without replacement
 };
 
-// Efraimidis, Spirakis (2006): each index gets an exponential random time with rate w; the smallest time is drawn first.
-// Computed by logarithms, so that no weight is too small or too large.
+// Efraimidis, Spirakis (2006): each index gets an exponential random time with rate w, and the smallest time is drawn
+// first. Computed with logarithms, so that no weight is too small or too large.
 std::vector<std::int64_t> draw_without_replacement(std::span<const double> weights, std::int64_t count,
                                                    std::uint64_t key) {
   struct Clock {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How consumers come to a feeder, and what they say over their sockets.
+// Admits consumers, and handles their messages on the sockets.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ Status send(const os::Fd& socket, const Message& message, std::span<const int> f
   return os::send_message(socket.get(), std::as_bytes(std::span(&message, 1)), fds, error);
 }
 
-// What a state's reply carries: a memfd with the bytes.
+// Writes a state into a memfd, which the reply carries.
 Status put_into_memfd(const std::vector<std::byte>& bytes, os::Fd& out, Error& error) {
   Status s = os::create_memfd("feedlane-state", bytes.size(), out, error);
   if (s != FEEDLANE_OK) return s;
@@ -34,7 +34,7 @@ Status put_into_memfd(const std::vector<std::byte>& bytes, os::Fd& out, Error& e
   return s;
 }
 
-// The state of the round that a consumer asks for.
+// Sends a consumer the state of the round that it requests.
 void answer(const Stock& stock, const Link& link, const Request& request) {
   Reply reply{};
   reply.magic = reply_magic;
@@ -56,7 +56,7 @@ void answer(const Stock& stock, const Link& link, const Request& request) {
   (void)send(link.socket, reply, std::span(&fd, s == FEEDLANE_OK ? 1u : 0u), ignored);
 }
 
-// Consumers that get batches or hold some; share deal: then places that have none.
+// Consumers that get batches or hold some; with share deal, then the places without a consumer.
 std::vector<feedlane_consumer_stats> list(const Links& links, const std::vector<Parcels>& backlogs) {
   std::vector<feedlane_consumer_stats> all;
   static constexpr std::int32_t states[] = {FEEDLANE_CONSUMER_OFFERED, FEEDLANE_CONSUMER_ATTACHED,
@@ -141,7 +141,7 @@ Status Audience::find_place(const feedlane_consumer_config& config, std::int32_t
 }
 
 Status Audience::open_consumer(const feedlane_consumer_config& config, std::int32_t& id, os::Fd& theirs, Error& error) {
-  handle_pending();  // may free the places of those that have ended
+  handle_pending();  // may free places of consumers that have ended
   os::Fd mine, other;
   Status s = os::create_socket_pair(mine, other, error);
   if (s == FEEDLANE_OK) s = admit(config, std::move(mine), id, error);
@@ -176,8 +176,8 @@ Status Audience::admit(const feedlane_consumer_config& config, os::Fd socket, st
   return s;
 }
 
-// Those that were evicted, or said that they leave, and hold nothing are kept until they say `left` or end, which may be never: no
-// more of them than there are places.
+// Links of consumers that were evicted or are leaving, and hold nothing, are kept until the consumers send `left` or
+// end, which may be never. No more of them are kept than there are places.
 void Audience::forget_idle() {
   std::vector<std::uint32_t> idle;
   for (const std::unique_ptr<Link>& link : links_.all)
@@ -212,7 +212,8 @@ Status Audience::welcome(Link& link, Error& error) {
   return s;
 }
 
-// What a consumer has to know that comes in the middle of an epoch, and what waits for its place. The link has memory for it.
+// Sends a new consumer the begin of an epoch in progress, and the messages that wait for its place. The link has memory
+// for them.
 void Audience::send_missed(Link& link) {
   Parcels none;
   Parcels& backlog = deals() ? backlogs_[static_cast<std::size_t>(link.place())] : none;
@@ -258,7 +259,7 @@ void Audience::read_request(std::uint32_t guest) {
   config.evict_after_ns = asking.evict_after_ns;
   std::int32_t id = 0;
   Error error;
-  // The socket is the link's once it is admitted: a copy tells the consumer why it isn't.
+  // Once admitted, the link owns the socket. If it is not admitted, a copy is needed to send the reason.
   os::Fd copy;
   if (os::duplicate(socket.get(), copy, error) != FEEDLANE_OK) return refuse(socket, error);
   Status s = FEEDLANE_OK;
@@ -271,7 +272,7 @@ void Audience::read_request(std::uint32_t guest) {
 }
 
 void Audience::read_message(Link& link) {
-  reserve_at(link.place(), link.out());  // what it says is read once, and may be that it leaves
+  reserve_at(link.place(), link.out());  // a message can be read only once, and may be `leaving`
   union {
     Word word;
     Request request;
@@ -293,7 +294,7 @@ void Audience::read_message(Link& link) {
       return end_link(link.number(), "could not be observed");
     }
     link.state = Link::State::attached;
-    link.stall.since_ns = 0;  // now its own time begins
+    link.stall.since_ns = 0;  // its own time starts now
     link.pid = received.pid;
   } else if (magic == request_magic && received.bytes == sizeof(Request)) {
     answer(stock_, link, message.request);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumers of a feeder: how they come and go, what is delivered to them, what they return. Shortage finds out who keeps the
-// feeder waiting; evicting a consumer, and taking back what it had, is done here.
+// The consumers of a feeder. Audience admits them, delivers rounds to them, takes batches back, and evicts consumers.
+// Shortage determines which consumers keep the feeder waiting.
 //
-//   audience.cpp   rounds -> delivery rings
-//   retrieval.cpp  what comes back: returns, consumers that end, evictions
-//   admission.cpp  how consumers come, what they say over their sockets
+//   audience.cpp   delivers rounds
+//   retrieval.cpp  returned batches, consumers that end, evictions
+//   admission.cpp  admission of consumers, and their messages
 //
-// A round is what is delivered at once: with share every, one batch to every consumer; with share deal, one batch to each
-// place. Each message has the number of its round. See docs/sharing.md.
+// A round is the unit of delivery: with share every, one batch for every consumer; with share deal, one batch per
+// place. Each message carries the number of its round. See docs/sharing.md.
 //
 // Used by the feeder's thread only.
 #pragma once
@@ -36,14 +36,14 @@ namespace feedlane::sharing {
 
 class Audience {
  public:
-  // Both must outlive the audience.
+  // The loader and the stock must outlive the audience.
   Audience(loader::Loader& loader, Stock& stock, const os::SystemFiles& files)
       : loader_(loader), stock_(stock), files_(files) {}
   Audience(const Audience&) = delete;
   Audience& operator=(const Audience&) = delete;
-  // Consumers learn of the end, even if a forked child has the descriptors.
+  // Shuts the sockets down, so that consumers notice the end even if a forked child holds the descriptors.
   ~Audience();
-  // What all consumers share, and the socket at config.share_path.
+  // Creates what all consumers share, and listens at config.share_path.
   Status open(Error& error);
 
   struct Epoch {
@@ -54,40 +54,40 @@ class Audience {
   // ---- audience.cpp ----
 
   [[nodiscard]] bool deals() const { return loader_.config().share == FEEDLANE_SHARE_DEAL; }
-  // Where the batch in this slot is described for all consumers.
+  // The description of the batch in this slot, for all consumers.
   [[nodiscard]] shm::CatalogueEntry& entry(std::uint32_t slot) const {
     return catalogue_.control<shm::CatalogueEntry>(plan_.entries)[slot];
   }
-  // As many parcels as a round has; at the end of an epoch fewer. Nothing is left in `gathered`. Where memory is short nothing
-  // has happened, here and in `announce`.
+  // Delivers a round, and empties `gathered`. The last round of an epoch may have fewer parcels than others. Neither
+  // this nor `announce` has an effect if memory is short.
   void deliver(Parcels& gathered);
-  // What every consumer is told: begin, end, stopped.
+  // Sends every consumer a message: begin, end or stopped.
   void announce(const Parcel& what);
 
   // ---- admission.cpp ----
 
   Status open_consumer(const feedlane_consumer_config& config, std::int32_t& id, os::Fd& theirs, Error& error);
-  // END: there are fewer. E_ARGUMENT.
+  // END: `nth` is past the last one. E_ARGUMENT.
   Status stats(std::int32_t nth, feedlane_consumer_stats& out);
   [[nodiscard]] const Links& links() const { return links_; }
 
   // ---- retrieval.cpp ----
 
-  // Handles what has come, for calls other than poll and serve.
+  // Handles pending messages and returns, for calls other than poll and serve.
   void handle_pending();
   HostBell host_bell;
 
-  // As Outlet says:
+  // See loader::Outlet:
   [[nodiscard]] bool has_work() const;
   void prepare_wait(bool needs_slots);
   void on_event() { has_events_ = true; }
-  bool work();  // true: something has come
+  bool work();  // true: there was something to handle
   Status make_room(Error& error);
   [[nodiscard]] os::Deadline next_deadline() const {
     return guests_.next_deadline().earlier(shortage_.next_deadline());
   }
   [[nodiscard]] int fd() const { return poller_.fd(); }
-  // Consumers keep the feeder waiting: names them, evicts one that has for too long.
+  // Called when consumers keep the feeder waiting. Names them, and evicts one that has done so for too long.
   void note_shortage();
   [[nodiscard]] Shortage& shortage() { return shortage_; }
 
@@ -132,11 +132,12 @@ class Audience {
   Guests guests_{poller_};
   Links links_;
   std::uint32_t last_number_ = 0;
-  // Share deal: what a place that has no consumer will get.
+  // Share deal: messages for the places that have no consumer.
   std::vector<Parcels> backlogs_;
   std::uint64_t round_ = 0;  // the newest
   bool has_events_ = false;
-  // Consumers and empty places as they were when number 0 was asked for, or one that doesn't follow the last.
+  // Consumers and empty places as of the last `stats` with number 0, or with a number that didn't follow the previous
+  // one.
   std::vector<feedlane_consumer_stats> listed_;
   std::size_t next_listed_ = 0;
   std::int64_t polled_ns_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies in the slots that a feeder has delivered: written once a batch, read by every consumer of it.
+// Descriptions of the batches in delivered slots. The feeder writes one per batch; each consumer of the batch reads it.
 #pragma once
 
 #include <array>
@@ -14,23 +14,23 @@
 
 namespace feedlane::sharing {
 
-// Feeder: describes a batch that its loader has yielded. Before the slot's number is delivered.
+// Feeder: describes a batch that its loader has yielded. Call it before the slot's number is delivered.
 void write_entry(const feedlane_batch& batch, const shm::Segments& segments, shm::CatalogueEntry& entry);
 
-// A consumer's private copy of what it has to rely on: a faulty feeder may change the catalogue at any time.
+// A consumer's private copy of a description, because a faulty feeder may change the catalogue at any time.
 struct Described {
   std::vector<feedlane_tensor> tensors;
   std::vector<std::array<char, shm::name_bytes>> names;
 
-  // Reading can't fail for want of memory afterwards.
+  // Afterwards read_entry can't fail for lack of memory.
   void reserve() {
     tensors.reserve(FEEDLANE_MAX_TENSORS);
     names.reserve(FEEDLANE_MAX_TENSORS);
   }
 };
 
-// Consumer: fills in `out`, whose arrays are those of `described`, and of the mapping. Each word of the entry is read once. Types,
-// shapes, offsets and counts are checked, so that all of the batch lies in the mapping. E_CORRUPT.
+// Consumer: fills in `out`, whose arrays lie in `described` and in the mapping. Each word of the entry is read once.
+// Types, shapes, offsets and counts are checked, so that the entire batch lies in the mapping. E_CORRUPT.
 Status read_entry(const shm::CatalogueEntry& entry, std::uint32_t slot, const shm::Segments& segments,
                   Described& described, feedlane_batch& out, Error& error);
 

@@ -30,7 +30,7 @@ shm::DeliveryMessage read_message(const std::byte* cell) {
   return m;
 }
 
-// A batch that failed, or an epoch that was stopped.
+// Reads the error of a failed batch or of a stopped epoch.
 Status read_failure(const shm::DeliveryMessage& message, Error& error) {
   const bool is_batch = static_cast<shm::DeliveryKind>(message.kind) == shm::DeliveryKind::failed;
   if (message.status >= 0)
@@ -44,7 +44,7 @@ Status read_failure(const shm::DeliveryMessage& message, Error& error) {
   return error.code;
 }
 
-// The answer to this request, and the descriptor that comes with it.
+// Waits for the reply to this request, and the descriptor that comes with it.
 Status await_reply(int socket, int feeder, const Request& request, Reply& reply, os::Received& received, Error& error) {
   const os::Deadline deadline = os::Deadline::after(answer_timeout_ns);
   do {
@@ -57,7 +57,7 @@ Status await_reply(int socket, int feeder, const Request& request, Reply& reply,
     if (received.bytes != sizeof reply || reply.magic != reply_magic)
       return error.refuse(FEEDLANE_E_CORRUPT, "reply", received.bytes, sizeof reply,
                           "the feeder's answer has {} bytes, needs {}", received.bytes, sizeof reply);
-  } while (reply.round != request.round);  // a late reply to an earlier request
+  } while (reply.round != request.round);  // skips a late reply to an earlier request
   return FEEDLANE_OK;
 }
 
@@ -89,13 +89,13 @@ Status Consumer::begin(std::int64_t epoch, Error& error) {
 
 Status Consumer::stop(bool for_good, Error&) {
   at_.is_begun = false;
-  if (for_good) leave();  // what it has not taken is its successor's
+  if (for_good) leave();  // batches that it has not taken go to its successor
   else skip_old_epochs();
   return FEEDLANE_OK;
 }
 
-// Batches of epochs that the trainer doesn't want go back at once, and the feeder sends no more of them. A faulty one might without
-// end: no more than a ring holds are looked at.
+// Returns batches of epochs that the trainer doesn't want; the feeder sends no more of them. A faulty feeder might send
+// them without end, so at most as many messages are read as the ring holds.
 void Consumer::skip_old_epochs() {
   const std::int64_t wanted = at_.is_begun ? at_.wanted : at_.wanted + 1;
   row().skip_before.store(static_cast<std::uint64_t>(wanted), std::memory_order_relaxed);  // see Link::wants
@@ -139,10 +139,10 @@ Status Consumer::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error
   return s;
 }
 
-// What keeps `next` from ever yielding, where read_messages has found no message: one that comes after that is of a feeder which
-// had not ended then. AGAIN: nothing does.
+// Returns why `next` can't yield, after read_messages has found no message. AGAIN: it still may. No message of an ended
+// feeder is lost, because is_feeder_gone_ is set before read_messages looks.
 Status Consumer::obstacle(Error& error) {
-  // Relaxed: the doorbell follows. What was taken back before it was evicted is no message any more.
+  // Relaxed: the doorbell follows. Messages that were revoked before the eviction don't count.
   if (block().is_evicted.load(std::memory_order_relaxed) != 0)
     return error.refuse(FEEDLANE_E_HUNG, "consumer", place_, 0,
                         "the feeder has evicted this consumer (place {}): it returned nothing for as long as it may",
@@ -160,7 +160,7 @@ Status Consumer::read_messages(feedlane_batch& out, Error& error) {
     const shm::DeliveryMessage m = read_message(ring_.message(0));
     const auto kind = static_cast<shm::DeliveryKind>(m.kind);
     if (m.epoch > at_.wanted && !is_revoked(m)) {
-      // See Link::deliver: an observer has missed all of its epoch.
+      // An observer may have missed its entire epoch: see Link::deliver.
       if (lag_ == FEEDLANE_LAG_OBSERVE && at_.newest == 0) at_.is_over = true;
       if (at_.is_over) return FEEDLANE_END;
       return error.refuse(FEEDLANE_E_STATE, "epoch", at_.wanted, m.epoch,
@@ -172,11 +172,11 @@ Status Consumer::read_messages(feedlane_batch& out, Error& error) {
     const bool is_wanted = m.epoch == at_.wanted;
     if (kind == shm::DeliveryKind::batch && is_wanted) batches_[m.slot].described.reserve();
     const std::uint64_t gap = at_.last_round == 0 ? 0 : m.round - at_.last_round - 1;
-    // An observer misses what there was no room for; nobody else's rounds have gaps within an epoch.
+    // Only an observer's rounds have gaps within an epoch: it misses batches that find no room.
     if (is_wanted && share_ == FEEDLANE_SHARE_EVERY && kind != shm::DeliveryKind::begin) at_.missed += gap;
     if (!take(m)) {
       if (is_wanted && (kind == shm::DeliveryKind::batch || kind == shm::DeliveryKind::failed)) at_.missed++;
-      if (is_wanted && lag_ == FEEDLANE_LAG_OBSERVE) set_newest(m.round);  // its state has passed over what it missed
+      if (is_wanted && lag_ == FEEDLANE_LAG_OBSERVE) set_newest(m.round);  // its state includes what it missed
       continue;
     }
     if (!is_wanted) {
@@ -200,8 +200,8 @@ Status Consumer::read_messages(feedlane_batch& out, Error& error) {
 
 // ---- batches ----
 
-// Whether the feeder has taken it back. An observer misses batches, and no begin and no end; others miss all that follows, because
-// they were evicted.
+// Whether the feeder has revoked the message. An observer loses batches, but no begin and no end. Other consumers lose
+// every message, because they were evicted.
 bool Consumer::is_revoked(const shm::DeliveryMessage& message) const {
   const auto kind = static_cast<shm::DeliveryKind>(message.kind);
   const bool is_control = kind != shm::DeliveryKind::batch && kind != shm::DeliveryKind::failed;
@@ -211,15 +211,16 @@ bool Consumer::is_revoked(const shm::DeliveryMessage& message) const {
 }
 
 bool Consumer::take(const shm::DeliveryMessage& message) {
-  // Release: what was read of the message happens before. Pairs with Link::taken.
+  // Release: the reads of the message happen before. Pairs with Link::taken.
   row().taken.store(message.round, std::memory_order_release);
   ring::doorbell_fence();  // pairs with the fence in Link::revoke_through
   const bool is_gone = is_revoked(message);
   ring_.release(1);
   at_.last_round = message.round;
   const bool has_slot = static_cast<shm::DeliveryKind>(message.kind) == shm::DeliveryKind::batch;
-  // The feeder, which may have seen that it was taken, waits for its return. Others need no return, but may be waited for; and
-  // with the last batch that waited to be taken, a feeder without slots learns that it has to tell the holders of others.
+  // A revoked batch is returned unread: the feeder may have seen it taken, and then waits for its return. Other
+  // messages need no return, but the feeder may wait until they are taken. A feeder without slots asks the holders of
+  // slots only once every batch is taken, so it must learn of that too.
   if (is_gone && has_slot && message.slot < batches_.size())
     give_back(message.slot, message.round | shm::returned_unread);
   else if (!has_slot || !has_message()) tell_return();
@@ -231,7 +232,7 @@ void Consumer::set_newest(std::uint64_t round) {
   row().newest.store(round, std::memory_order_relaxed);  // see Link::oldest
 }
 
-// Any thread.
+// Thread safety: any thread.
 void Consumer::give_back(std::uint32_t slot, std::uint64_t round) {
   // Release: the trainer's reads of the slot happen before its next use. Pairs with Link::returned.
   pair_.data<shm::Word64>(plan_.returned)[slot].store(round, std::memory_order_release);
@@ -241,7 +242,7 @@ void Consumer::give_back(std::uint32_t slot, std::uint64_t round) {
 void Consumer::tell_return() {
   row().returns.fetch_add(1, std::memory_order_release);  // pairs with Link::returns
   ring::doorbell_fence();                                 // pairs with the one in Sleeper::prepare
-  // Relaxed: a feeder that stored 1 before it looked at the returns has seen this one, or its word is seen here.
+  // Relaxed: either a feeder that stored 1 before it looks at the returns sees this one, or the 1 is seen here.
   const auto& feeder = *catalogue_.control<shm::FeederBlock>(plan_.feeder);
   if (feeder.wants_returns.load(std::memory_order_relaxed) != 0) (void)bell_.ring();
 }
@@ -269,7 +270,8 @@ Status Consumer::yield(const shm::DeliveryMessage& message, feedlane_batch& out,
 
 // ---- waiting ----
 
-// The feeder lacks the slots that the trainer holds here: nothing was delivered or returned since it said so.
+// Whether the feeder lacks the slots that the trainer holds here, and nothing was delivered or returned since it asked
+// for them.
 bool Consumer::is_short() const {
   // Relaxed: see Link::tell_short.
   return at_.last_round != 0 && slots_.held() != 0 &&

@@ -39,10 +39,10 @@ class Consumer final : public loader::Source, private loader::Lender {
  public:
   // Owns the socket in every case. OK when the feeder has accepted this consumer; see sharing/greeting.hpp.
   static Status join(os::Fd socket, os::Deadline deadline, std::unique_ptr<Consumer>& out, Error& error);
-  // The same at a feeder's path.
+  // Connects to a feeder's path, and joins.
   static Status join(const std::string& path, const feedlane_consumer_config& config, os::Deadline deadline,
                      std::unique_ptr<Consumer>& out, Error& error);
-  // Leaves the feeder. All batches were returned before.
+  // Leaves the feeder. All batches must have been returned.
   ~Consumer() override;
 
   // ---- Source ----
@@ -61,7 +61,8 @@ class Consumer final : public loader::Source, private loader::Lender {
   [[nodiscard]] loader::Leases& leases() override { return leases_; }
   bool next_event(feedlane_event& out) override { return events_.pop(out); }
   [[nodiscard]] feedlane_stats stats() const override;
-  // The epoch, its batches, and the next epoch that begin accepts: the rest is the feeder's.
+  // The epoch, its number of batches, the next epoch that begin accepts, `pid`, `iterable` and `batch_size`. Only the
+  // feeder has the rest.
   [[nodiscard]] feedlane_loader_info info() const override;
 
  private:
@@ -76,11 +77,12 @@ class Consumer final : public loader::Source, private loader::Lender {
 
   // ---- consumer.cpp ----
 
-  // The next message's outcome for `next`: OK with a batch, END, an error. AGAIN: there is none that is wanted.
+  // Reads messages up to one that determines the result of `next`: OK with a batch, END, an error. AGAIN: there is
+  // none.
   Status read_messages(feedlane_batch& out, Error& error);
   Status yield(const shm::DeliveryMessage& message, feedlane_batch& out, Error& error);
   Status obstacle(Error& error);
-  // Takes the message that was peeked. False: the feeder has taken it back.
+  // Takes the message that was peeked. False: the feeder has revoked it.
   bool take(const shm::DeliveryMessage& message);
   [[nodiscard]] bool is_revoked(const shm::DeliveryMessage& message) const;
   void give_back(std::uint32_t slot, std::uint64_t round);
@@ -109,7 +111,7 @@ class Consumer final : public loader::Source, private loader::Lender {
   [[nodiscard]] const shm::DeliveryBlock& block() const { return *pair_.control<shm::DeliveryBlock>(plan_.block); }
   [[nodiscard]] shm::ConsumerRow& row() const { return *pair_.data<shm::ConsumerRow>(plan_.row); }
 
-  // A batch in the trainer's hands, by slot.
+  // A batch that the trainer holds, by slot.
   struct Batch {
     Described described;
     std::uint64_t round = 0;
@@ -118,7 +120,7 @@ class Consumer final : public loader::Source, private loader::Lender {
   shm::SharePlan plan_;
   shm::Segments segments_;      // the loader's, for reading
   shm::SegmentPair catalogue_;  // for reading
-  shm::SegmentPair pair_;       // delivery, for reading, and returns
+  shm::SegmentPair pair_;       // delivery (for reading) and returns
   os::Fd socket_;
   os::Fd own_event_;
   os::Fd feeder_event_;
@@ -129,7 +131,7 @@ class Consumer final : public loader::Source, private loader::Lender {
   std::int32_t share_ = 0;
   std::int32_t lag_ = 0;
   std::atomic<std::int64_t> epoch_batches_{-1};
-  std::atomic<std::int64_t> next_epoch_{0};  // the smallest that begin accepts
+  std::atomic<std::int64_t> next_epoch_{0};  // the smallest epoch that begin accepts
   ring::Waiter waiter_;
   loader::Wakeups wakeups_;
   ring::Consumer ring_;
@@ -139,15 +141,15 @@ class Consumer final : public loader::Source, private loader::Lender {
   std::vector<Batch> batches_;
   monitor::EventQueue events_;
   loader::Leases leases_;
-  // Where the trainer stands, and where the messages do.
+  // How far the trainer and the messages have come.
   struct Position {
     std::int64_t wanted = -1;      // the epoch begun last; -1: none
-    bool is_begun = false;         // and neither over nor stopped
-    bool is_over = false;          // its end was read
+    bool is_begun = false;         // it was begun and not stopped
+    bool is_over = false;          // its end was read, or an observer missed all of it
     std::uint64_t newest = 0;      // the newest round that concerns the wanted epoch
     std::uint64_t last_round = 0;  // the newest round that was read
-    std::uint64_t missed = 0;      // batches since the newest one yielded
-    std::int64_t exposed_ns = 0;   // waited since then
+    std::uint64_t missed = 0;      // batches missed since the newest one yielded
+    std::int64_t exposed_ns = 0;   // time waited since then
   } at_;
 };
 

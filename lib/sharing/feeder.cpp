@@ -19,7 +19,7 @@ Status Feeder::create(std::unique_ptr<loader::Loader> loader, const os::SystemFi
   std::unique_ptr<Feeder> feeder(new Feeder(std::move(loader), files));
   feeder->gathered_.reserve(feeder->round_size());
   Status s = feeder->audience_.open(error);
-  // With the audience's open. Threads have most of theirs already.
+  // Checks the limit while the audience's descriptors are open. Worker threads have most of their descriptors already.
   supervisor::Crew& crew = feeder->loader_->crew();
   if (s == FEEDLANE_OK && crew.size() != 0 && !crew.starter().launcher().starts_early())
     s = crew.starter().check_descriptors(error);
@@ -41,7 +41,7 @@ Status Feeder::begin(std::int64_t epoch, Error& error) {
   is_end_untold_ = false;
   const Status s = loader_->begin(epoch, error);
   if (s != FEEDLANE_OK) {
-    cut_epoch();  // what was in progress is gone
+    cut_epoch();  // the epoch in progress is lost
     return s;
   }
   drop_gathered();
@@ -51,12 +51,12 @@ Status Feeder::begin(std::int64_t epoch, Error& error) {
   parcel.kind = shm::DeliveryKind::begin;
   try {
     audience_.announce(parcel);
-  } catch (const std::bad_alloc&) {  // it can be begun again, or stopped
+  } catch (const std::bad_alloc&) {  // the epoch can be begun again, or stopped
     audience_.epoch.number = before;
     throw;
   }
   audience_.epoch.is_in_progress = true;
-  audience_.host_bell.ring();  // whether a ring is full is looked at in poll and serve only
+  audience_.host_bell.ring();  // only poll and serve check whether a ring is full
   return s;
 }
 
@@ -67,7 +67,7 @@ Status Feeder::next(std::int64_t, feedlane_batch&, Error& error) {
 
 Status Feeder::serve(std::int64_t timeout_ns, Error& error) {
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
-  audience_.host_bell.silence();  // or no wait would sleep
+  audience_.host_bell.silence();  // otherwise no wait would sleep
   if (std::exchange(is_end_untold_, false)) return FEEDLANE_END;
   come_back();
   const std::size_t wanted = audience_.epoch.number < 0 ? loader_->config().consumers : 0;
@@ -77,7 +77,7 @@ Status Feeder::serve(std::int64_t timeout_ns, Error& error) {
   return s;
 }
 
-// A host that polls without arming is away between the calls, but not for long.
+// A long absence of the host doesn't count against consumers. Short ones are normal if the host polls without arming.
 void Feeder::come_back() {
   constexpr std::int64_t long_ns = 100'000'000;
   const std::int64_t away_ns = left_ns_ == 0 ? 0 : os::now_ns() - left_ns_;
@@ -91,7 +91,7 @@ Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
     work();
     if (const Status s = check_consumers(error); s != FEEDLANE_OK) {
       is_blocked_ = true;
-      Error ignored;  // workers have something to say all the same
+      Error ignored;  // workers' messages must be handled all the same
       return loader_->attend(os::Deadline::at(0), ignored) == FEEDLANE_INTERRUPTED ? FEEDLANE_INTERRUPTED : s;
     }
     if (!audience_.links().has_room()) {
@@ -117,13 +117,13 @@ Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
   }
 }
 
-// Whether there is anybody to deliver to.
+// Checks that there is a consumer to deliver to.
 Status Feeder::check_consumers(Error& error) {
   if (audience_.links().any_receiving()) return audience_.shortage().check_backlogs(error);
   return error.refuse(FEEDLANE_E_PEER_DEAD, "consumers", 0, 1, "no consumer is there: feedlane_loader_open_consumer");
 }
 
-// A consumer's ring is full: of messages without a slot, or because it reads nothing.
+// Waits while a consumer's ring is full of messages without a slot, or because the consumer reads nothing.
 Status Feeder::wait_for_room(os::Deadline deadline, Error& error) {
   audience_.note_shortage();
   if (audience_.links().has_room()) return FEEDLANE_OK;
@@ -162,7 +162,8 @@ void Feeder::drop_gathered() {
   gathered_.clear();
 }
 
-// Without an epoch: until so many have joined; none: until all have left. They return batches and ask for states meanwhile.
+// Between epochs: waits until `wanted` consumers have joined or, if it is 0, until all have left. Handles their returns
+// and requests while it waits.
 Status Feeder::await_consumers(std::size_t wanted, os::Deadline deadline, Error& error) {
   for (;;) {
     work();
@@ -177,7 +178,7 @@ Status Feeder::poll(Error& error) {
   work();
   if (is_end_untold_) return FEEDLANE_AGAIN;
   come_back();
-  // Without an epoch workers that end, and consumers, have something to say.
+  // Between epochs, ends of workers and messages of consumers must be handled too.
   const os::Deadline now = os::Deadline::at(0);
   const Status s = audience_.epoch.is_in_progress ? serve_epoch(now, error) : loader_->attend(now, error);
   go_away();
@@ -188,18 +189,18 @@ Status Feeder::poll(Error& error) {
 
 Status Feeder::arm(Error& error) {
   if (is_end_untold_) return FEEDLANE_AGAIN;
-  left_ns_ = 0;                // what came since the last poll is the next one's: the host has to hear of it
-  return loader_->arm(error);  // without an epoch: until consumers have something to say
+  left_ns_ = 0;                // an armed host is woken, so it is not away
+  return loader_->arm(error);  // between epochs: until a consumer does something
 }
 
 Status Feeder::state(std::uint64_t token, std::vector<std::byte>& out, Error& error) {
   if (token != 0)
     return error.refuse(FEEDLANE_E_STATE, "token", token, 0, "the batches of a shared loader are its consumers'");
-  // What was gathered of a round, no consumer has had.
+  // Excludes batches gathered for the next round, which no consumer has.
   return stock_.has_recorded() ? stock_.state(UINT64_MAX, out, error) : loader_->state(0, out, error);
 }
 
-// Consumers are told that no more comes of the epoch, if one is in progress. The state is that of the last whole round.
+// Tells consumers that the epoch in progress, if there is one, was stopped. The state is that of the last full round.
 void Feeder::cut_epoch() {
   if (!audience_.epoch.is_in_progress) return;
   Error why;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The feeder of a shared loader: gives the batches of its loader to consumers in other processes.
+// The feeder of a shared loader: delivers the batches of its loader to consumers in other processes.
 //
 // Thread safety: one thread at a time, except where Source says "any thread".
 #pragma once
@@ -21,7 +21,7 @@ namespace feedlane::sharing {
 
 class Feeder final : public loader::Source, private loader::Outlet {
  public:
-  // Owns the loader, whose configuration has a share.
+  // Owns the loader, which must be configured with a share.
   static Status create(std::unique_ptr<loader::Loader> loader, const os::SystemFiles& files,
                        std::unique_ptr<Feeder>& out, Error& error);
 
@@ -48,7 +48,7 @@ class Feeder final : public loader::Source, private loader::Outlet {
 
  private:
   explicit Feeder(std::unique_ptr<loader::Loader> loader, const os::SystemFiles& files);
-  // Batches of a whole round.
+  // Number of batches in a full round.
   [[nodiscard]] std::size_t round_size() const { return audience_.deals() ? loader_->config().consumers : 1; }
   Status serve_epoch(os::Deadline deadline, Error& error);
   Status await_consumers(std::size_t wanted, os::Deadline deadline, Error& error);
@@ -82,11 +82,11 @@ class Feeder final : public loader::Source, private loader::Outlet {
   std::unique_ptr<loader::Loader> loader_;
   Stock stock_;
   Audience audience_;
-  Parcels gathered_;                    // of the round to come
-  std::shared_ptr<Error> spare_error_;  // for a batch that fails: what next has said can't be said again
-  std::int64_t left_ns_ = 0;            // since when the host is neither in serve nor in poll nor has armed; 0: it is
-  bool is_blocked_ = false;     // told PEER_DEAD or HUNG: nothing can be delivered until consumers say something
-  bool is_end_untold_ = false;  // poll has found the end of the epoch
+  Parcels gathered_;                    // of the next round
+  std::shared_ptr<Error> spare_error_;  // for a failed batch, allocated before `next`, which reports it only once
+  std::int64_t left_ns_ = 0;            // when the host last left serve or poll; 0: it is in there, or has armed
+  bool is_blocked_ = false;             // after PEER_DEAD or HUNG: nothing can be delivered until consumers act
+  bool is_end_untold_ = false;          // poll has reached the end of the epoch, and serve has not returned END
 };
 
 }  // namespace feedlane::sharing

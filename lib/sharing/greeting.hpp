@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between a feeder and a consumer over their socket. Each is one datagram:
 //
-//   consumer -> feeder: Asking, if the consumer has connected by path
+//   consumer -> feeder: Asking, if the consumer has connected to a path
 //   feeder -> consumer: Welcome, with the descriptors of WelcomeFd; or Refused
 //   consumer -> feeder: Attached, with a pidfd of its process if the feeder wants one
 //   feeder -> consumer: accepted, or Refused
 //   consumer -> feeder: Request for a state; feeder -> consumer: Reply, with a memfd that holds it
-//   consumer -> feeder: leaving, if it goes by itself: from here on it takes nothing more
+//   consumer -> feeder: leaving, if it leaves by itself: from now on it takes no more messages
 //   consumer -> feeder: left, once it has returned all batches and unmapped everything
 //
-// Nothing that a consumer does counts before it is accepted. A consumer in the feeder's own process needs no observation: it
-// sends no pidfd and waits for no answer, which its own thread might have to send.
+// Before a consumer is accepted, nothing that it does counts. A consumer in the feeder's own process needs no
+// observation: it sends no pidfd, and waits for no answer, because its own thread might have to send it.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ enum WelcomeFd : std::uint32_t {
   welcome_delivery,
   welcome_returns,
   welcome_consumer_event,  // rings the consumer
-  welcome_feeder_event,    // rings the feeder; this consumer's own
+  welcome_feeder_event,    // rings the feeder; for this consumer alone
   welcome_feeder,          // pidfd of the feeder
   welcome_fds
 };
@@ -57,10 +57,10 @@ struct Welcome {
   std::uint64_t layout_hash;
   std::int32_t id;
   std::int32_t share;
-  std::uint32_t wants_pidfd;  // 0: the kernel tells the feeder who the consumer is, and descriptors are refused
+  std::uint32_t wants_pidfd;  // 0: the kernel identifies the consumer, and descriptors are refused
   std::int32_t lag;
-  std::int64_t epoch;          // that the feeder is in, or may begin next
-  std::int64_t epoch_batches;  // of this consumer in a whole epoch, -1: unknown
+  std::int64_t epoch;          // the first that the consumer may begin
+  std::int64_t epoch_batches;  // batches of this consumer in a full epoch, -1: unknown
 };
 static_assert(sizeof(Welcome) == 48);
 
@@ -82,21 +82,21 @@ static_assert(sizeof(Refused) == 480);
 
 struct Request {
   std::uint64_t magic;
-  std::uint64_t round;  // the newest message that the state is to cover
+  std::uint64_t round;  // round of the newest message that the state covers
 };
 static_assert(sizeof(Request) == 16);
 
 struct Reply {
   std::uint64_t magic;
   std::uint64_t round;
-  std::uint64_t bytes;  // of the state, in the memfd; 0: there is none, and `why` says why
+  std::uint64_t bytes;  // size of the state in the memfd; 0: there is no state, see `why`
   Refused why;
 };
 static_assert(sizeof(Reply) == 504);
 
-// Copies an error into a message, and back.
+// Copy an error into a message, and back.
 void write_refused(const Error& error, Refused& out);
-// Tells the other end why its request is refused.
+// Sends the other end the reason why its request is refused.
 void refuse(const os::Fd& socket, const Error& why);
 Status read_refused(const Refused& refused, Error& error);
 

@@ -31,7 +31,7 @@ Status Guests::accept(Error& error) {
   os::Fd socket;
   if (os::accept_same_user(listener_.get(), socket, error) != FEEDLANE_OK) {
     if (error.os_errno != EMFILE && error.os_errno != ENFILE && error.os_errno != ENOMEM) return FEEDLANE_AGAIN;
-    // The connection stays in the backlog, and the listener readable: it is looked at again later.
+    // The connection stays in the backlog and the listener readable, so the listener is removed and added again later.
     poller_.remove(listener_.get());
     listen_again_ns_ = os::now_ns() + listen_again_after_ns;
     return error.code;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells a feeder's host that something was handled by another call than poll and serve. From ring() to silence() the loader's
-// descriptor is readable, and arm is AGAIN. Silent in poll and serve, whose waits would not sleep otherwise.
-//
+// Notifies a feeder's host that a call other than poll and serve has handled events. From ring() to silence() the
+// loader's descriptor is readable, and arm returns AGAIN. poll and serve silence the bell; otherwise their waits would
+// not sleep.
 // Used by the feeder's thread only.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace feedlane::sharing {
 
 class HostBell {
  public:
-  // Into the feeder's poller, which the loader's watches.
+  // Adds the bell to the feeder's poller, which the loader's poller watches.
   Status open(os::Poller& poller, Error& error) {
     const Status s = os::create_event(event_, error);
     return s == FEEDLANE_OK ? poller.add(event_.get(), EventTag::host_bell, error) : s;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a consumer joins its feeder.
+// How a consumer joins its feeder, and leaves it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -124,7 +124,7 @@ Status Consumer::greet(os::Deadline deadline, Error& error) {
   const int fd = self.get();
   Status s =
       os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, self ? 1u : 0u), error);
-  const bool is_closed = s == FEEDLANE_E_PEER_DEAD;  // the feeder may have said why
+  const bool is_closed = s == FEEDLANE_E_PEER_DEAD;  // the feeder may have sent the reason
   if (s != FEEDLANE_OK && !is_closed) return s;
   if (is_own && !is_closed) return s;
   Refused answer{};
@@ -132,7 +132,7 @@ Status Consumer::greet(os::Deadline deadline, Error& error) {
   Error why;
   s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline, received, why,
                         feeder_.get());
-  if (s != FEEDLANE_OK) {  // it may be accepted meanwhile: the destructor tells that it has left
+  if (s != FEEDLANE_OK) {  // it may have been accepted: the destructor sends `left`
     if (is_closed) return error.code;
     error = std::move(why);
     return s;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One consumer's delivery ring, written here, and its words, read here.
+// Writes one consumer's delivery ring, and reads the consumer's row.
 #include "sharing/link.hpp"
 
 #include <algorithm>
@@ -10,11 +10,12 @@
 namespace feedlane::sharing {
 namespace {
 
-// Cells that batches leave for messages of another kind.
+// Cells that batches leave free for other messages.
 constexpr std::uint32_t spare_cells = 4;
 
-// Another epoch begins. If nothing of the last one was sent and it has no batch, the consumer never hears of it: otherwise begins
-// and ends would pile up while it reads nothing. The oldest epoch stays, whose end it may be waiting for.
+// Called when another epoch begins. Drops the previous one if none of its messages was sent and none is a batch.
+// Otherwise begins and ends would pile up while the consumer reads nothing. The oldest epoch stays, because the
+// consumer may be waiting for its end.
 void forget_empty_epoch(Parcels& unsent) {
   if (unsent.empty() || unsent.back().epoch == unsent.front().epoch) return;
   const std::int64_t last = unsent.back().epoch;
@@ -43,12 +44,13 @@ Status Link::create(const shm::SharePlan& plan, const os::SystemFiles& files, Er
 // ---- delivering ----
 
 bool Link::has_cell() {
-  // A reserve stops at the end of the memory: one cell there, and the rest at its beginning.
+  // Reserves a single cell, because a reserve stops at the end of the memory, and the other cells may be at its
+  // beginning.
   return producer_.reserve(1) != 0 && !producer_.broken() && parcels_.size() + spare_cells < plan_.geometry.capacity;
 }
 
 bool Link::wants(std::int64_t epoch) const {
-  // Relaxed: a consumer that is late with it gets batches that it returns at once.
+  // Relaxed: if the store is seen late, the consumer gets batches that it returns at once.
   return epoch >= static_cast<std::int64_t>(row().skip_before.load(std::memory_order_relaxed));
 }
 
@@ -67,8 +69,8 @@ bool Link::deliver(const Parcel& parcel) {
   return true;
 }
 
-// A consumer that reads nothing for long has a full ring: an observer's of messages that were revoked, another's of ends and
-// begins of epochs that were stopped. One that comes to a place gets all that was kept for it.
+// The ring of a consumer that reads nothing for long fills up: an observer's with revoked messages, another consumer's
+// with begins and ends of stopped epochs. A consumer that takes over a place gets all messages that were kept for it.
 void Link::send_unsent() {
   std::size_t sent = 0;
   while (sent < unsent_.size() && has_cell()) send(unsent_[sent++]);
@@ -97,9 +99,10 @@ void Link::send(const Parcel& parcel) {
 
 // ---- taking back ----
 
-// The word only grows: the slots of what was revoked before may be in use again.
+// revoked_through only grows, because slots of batches that were revoked before may be in use again.
 std::uint64_t Link::revoke_through(std::uint64_t round) {
-  // Relaxed: the fence orders it before the load. Pairs with Consumer::take: one of the two sees the other's store.
+  // Relaxed: the fence orders it before the load. Pairs with Consumer::take: at least one of the two sees the other's
+  // store.
   revoked_through_ = std::max(revoked_through_, round);
   block().revoked_through.store(revoked_through_, std::memory_order_relaxed);
   ring::doorbell_fence();
@@ -107,13 +110,13 @@ std::uint64_t Link::revoke_through(std::uint64_t round) {
 }
 
 void Link::tell_evicted() {
-  // Relaxed: the consumer reads it in the same call that finds nothing to take, or the doorbell wakes it.
+  // Relaxed: the consumer reads it in the call that finds no message, or the doorbell wakes the consumer.
   block().is_evicted.store(1, std::memory_order_relaxed);
   ring();
 }
 
 void Link::tell_short() {
-  // Relaxed: see tell_evicted. A consumer that reads one of the two before it changes waits, until the doorbell.
+  // Relaxed: see tell_evicted. A consumer that reads an old value of one of the two waits until the doorbell.
   shm::Word64& after = block().short_after;
   shm::Word64& at = block().short_returns;
   if (after.load(std::memory_order_relaxed) == newest_ && at.load(std::memory_order_relaxed) == seen_returns_) return;
@@ -134,9 +137,9 @@ std::uint64_t Link::taken() const {
   return std::min(row().taken.load(std::memory_order_acquire), newest_);
 }
 
-// The round that a state without a token would be of: what it took last, unless it did not want that.
+// The round of a state without a token: the newest one that the consumer took and wanted.
 std::uint64_t Link::asks_from() const {
-  // Relaxed: it is stored after the round was taken, and an older one keeps a state for longer than needed.
+  // Relaxed: it is stored after the round was taken. An older value only keeps a state for longer than needed.
   const std::uint64_t newest = row().newest.load(std::memory_order_relaxed);
   return newest == 0 ? taken() : std::min(newest, taken());
 }

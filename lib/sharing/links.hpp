@@ -31,7 +31,7 @@ struct Links {
       return link->state == Link::State::attached;
     }));
   }
-  // Those that get batches or hold some.
+  // Number of consumers that get batches or hold some.
   [[nodiscard]] std::size_t count_concerned() const {
     return static_cast<std::size_t>(
         std::count_if(all.begin(), all.end(), [](const std::unique_ptr<Link>& link) { return link->is_concerned(); }));
@@ -42,7 +42,7 @@ struct Links {
   [[nodiscard]] bool any_news() const {
     return find_if([](const Link& link) { return link.has_news(); }) != nullptr;
   }
-  // Whether every consumer's ring has room for a round. Observers miss what there is no room for.
+  // Whether every consumer's ring has room for a round. Observers don't count: they miss batches that find no room.
   [[nodiscard]] bool has_room() const {
     return find_if([](Link& link) {
              return link.is_receiving() && link.lag() != FEEDLANE_LAG_OBSERVE && !link.has_room();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes back from the consumers: returned batches, and those of consumers that have ended or were evicted.
+// Takes back batches that consumers return, and batches of consumers that have ended or were evicted.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -13,21 +13,22 @@
 namespace feedlane::sharing {
 namespace {
 
-// How often sockets are looked at while the feeder never sleeps.
+// How often sockets are checked while the feeder never sleeps.
 constexpr std::int64_t polling_ns = 1'000'000;
 
 }  // namespace
 
 bool Audience::has_work() const { return has_events_ || (wants_returns_ && links_.any_news()); }
 
-// A return wakes the feeder only if there is something to do with it: the loader lacks a slot, a ring is full, or no epoch is in
-// progress, when consumers that leave are waited for. Otherwise it is collected when something else has woken the feeder.
+// A return wakes the feeder only if it is needed: the loader lacks a slot, a ring is full, or no epoch is in progress,
+// so that the feeder may be waiting for consumers to leave. Other returns are collected when something else has woken
+// the feeder.
 void Audience::prepare_wait(bool needs_slots) {
   const bool has_room = links_.has_room();
   shortage_.begin_wait(has_room);
   const bool wants = needs_slots || !epoch.is_in_progress || !has_room;
   if (std::exchange(wants_returns_, wants) == wants) return;
-  // Relaxed: the fence of Sleeper::prepare, which follows, orders it before the look at the returns. Pairs with
+  // Relaxed: the fence of Sleeper::prepare, which follows, orders it before the load of the returns. Pairs with
   // Consumer::tell_return.
   catalogue_.control<shm::FeederBlock>(plan_.feeder)->wants_returns.store(wants ? 1 : 0, std::memory_order_relaxed);
 }
@@ -80,15 +81,16 @@ bool Audience::handle_events() {
 }
 
 void Audience::collect(Link& link) {
-  reserve_at(link.place(), link.out());  // for what was returned unread
+  reserve_at(link.place(), link.out());  // for batches that were returned unread
   link.collect([&](const Parcel& parcel, bool is_unread) {
     if (is_unread && deals()) deliver_again(link, parcel);
     else stock_.put_back(parcel.slot);
   });
 }
 
-// Share deal: a consumer that was stopped between taking a batch and looking whether it was revoked has not had it. Its place
-// gets the batch in a round of its own, since later ones may be out. The state after it is that of the newest whole round.
+// Share deal: a consumer that was interrupted between taking a batch and checking whether it was revoked returns it
+// unread. Its place gets the batch again in a separate round, because later rounds may have been delivered. The state
+// after it is that of the newest full round.
 void Audience::deliver_again(const Link& link, Parcel parcel) {
   if (!epoch.is_in_progress || parcel.epoch != epoch.number) {
     stock_.put_back(parcel.slot);
@@ -101,7 +103,8 @@ void Audience::deliver_again(const Link& link, Parcel parcel) {
 
 // ---- consumers that end ----
 
-// What was not taken: share deal keeps it for the consumer that comes to this place next. Needs memory for it: see reserve_at.
+// Takes back messages that the consumer has not taken. Share deal keeps them for the next consumer of this place, which
+// needs memory: see reserve_at.
 void Audience::take_back(Link& link) {
   const bool is_kept = deals() && link.lag() != FEEDLANE_LAG_OBSERVE;
   link.revoke([&](const Parcel& parcel) {
@@ -117,7 +120,7 @@ void Audience::tell(std::int32_t kind, const Link& link, const char* what) {
   loader_.events().push(kind, text);
 }
 
-// The link of a consumer that has not joined is gone afterwards.
+// Deletes the link if the consumer has not joined.
 void Audience::evict(Link& link, const char* why) {
   reserve_at(link.place(), link.out());
   const bool has_joined = link.state == Link::State::attached;
@@ -134,7 +137,8 @@ void Audience::evict(Link& link, const char* why) {
   end_link(link.number(), nullptr);
 }
 
-// Its process has ended, or it has returned all that it had. `how`: nullptr if that was told before.
+// Deletes the link of a consumer that has ended, or has returned all its batches. `how`: nullptr if its end was
+// reported before.
 void Audience::end_link(std::uint32_t number, const char* how) {
   const auto it = std::find_if(links_.all.begin(), links_.all.end(),
                                [&](const std::unique_ptr<Link>& link) { return link->number() == number; });
@@ -155,7 +159,7 @@ void Audience::end_link(std::uint32_t number, const char* how) {
 
 // ---- consumers that lag ----
 
-// Takes back from observers as little as frees a slot. False: there is nothing to take.
+// Revokes batches from observers, only as many as are needed to free a slot. False: there is none to revoke.
 bool Audience::take_from_observers() {
   const std::optional<std::uint64_t> round = shortage_.find_observed();
   if (!round) return false;
@@ -174,10 +178,9 @@ void Audience::note_shortage() {
   if (const auto overdue = shortage_.find_overdue(now)) evict(*overdue->link, overdue->why);
 }
 
-// Consumers hold every slot. What can be taken back is; otherwise somebody has to return one.
+// Consumers hold every slot. Takes back what it can; otherwise looks for a consumer that can return a batch.
 Status Audience::make_room(Error& error) {
-  for (const std::unique_ptr<Link>& link : links_.all)
-    collect(*link);  // whether or not it says that there is something
+  for (const std::unique_ptr<Link>& link : links_.all) collect(*link);  // whatever has_news returns
   note_shortage();
   while (!loader_.memory().slots.any_free() && take_from_observers()) continue;
   if (loader_.memory().slots.any_free()) return FEEDLANE_OK;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Consumers that keep the feeder waiting.
+// Determines which consumers keep the feeder waiting.
 #include "sharing/shortage.hpp"
 
 #include <algorithm>
@@ -38,7 +38,8 @@ void Shortage::note(std::int64_t now_ns) {
   if (!is_lag_told_ && now_ns - since_ns_ >= telling_ns) tell_lag();
 }
 
-// Its ring is full, it has batches to take, or all that is taken is held, and nobody holds more than it.
+// A consumer keeps the feeder waiting if its ring is full or it has batches to take. If no consumer has any to take and
+// no place without a consumer has slots, the consumers that hold the most batches do.
 bool Shortage::is_in_the_way(Link& link) const {
   if (!link.is_receiving()) return false;
   if (!link.has_room()) return true;
@@ -71,7 +72,8 @@ os::Deadline Shortage::next_deadline() const {
   return first;
 }
 
-// How long a consumer may keep the feeder waiting. One that was offered and has not come is like a worker that doesn't attach.
+// How long a consumer may keep the feeder waiting. If it has not joined, the start timeout applies, as to a worker that
+// doesn't attach.
 std::int64_t Shortage::patience_with(const Link& link) const {
   const loader::Config& config = loader_.config();
   if (link.state == Link::State::offered && config.has_start_timeout()) return config.start_timeout_ns;
@@ -138,7 +140,7 @@ Status Shortage::look_for_holder(Error& error) {
   return most != 0 ? FEEDLANE_OK : blame_holders(error);
 }
 
-// Share deal: the place that has no consumer, and slots with its batches.
+// Share deal: a place without a consumer that has batches, and so slots.
 std::optional<std::size_t> Shortage::find_missing_consumer() const {
   const auto has_slot = [](const Parcel& parcel) { return parcel.has_slot(); };
   for (std::size_t place = 0; place < backlogs_.size(); place++)
@@ -147,7 +149,7 @@ std::optional<std::size_t> Shortage::find_missing_consumer() const {
   return std::nullopt;
 }
 
-// Batches that failed, begins and ends hold no slot, so nothing else ends their number.
+// Failed batches, begins and ends hold no slot, so nothing else limits their number.
 Status Shortage::check_backlogs(Error& error) const {
   constexpr std::size_t most = 1 << 14;
   for (std::size_t place = 0; place < backlogs_.size(); place++)
@@ -158,7 +160,7 @@ Status Shortage::check_backlogs(Error& error) const {
   return FEEDLANE_OK;
 }
 
-// Only consumers that get no batches any more hold some.
+// HUNG if only consumers that get no more batches hold some.
 Status Shortage::blame_holders(Error& error) const {
   char names[256] = "";
   std::uint64_t held = 0, others = 0;

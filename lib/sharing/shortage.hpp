@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When consumers keep the feeder waiting, because they hold every slot or a ring is full: who does, since when, and who is to be
-// told, evicted or asked for batches. See "Lag" in docs/architecture.md.
+// Consumers that keep the feeder waiting, because they hold every slot or a ring is full: which ones, since when, and
+// which to name, to evict, or to ask for batches. See "Lag" in docs/architecture.md.
 //
 // Used by the feeder's thread only.
 #pragma once
@@ -19,21 +19,22 @@ namespace feedlane::sharing {
 
 class Shortage {
  public:
-  // All must outlive this. `backlogs`: share deal, what each place has that has no consumer.
+  // All arguments must outlive this. `backlogs`: with share deal, the messages for each place that has no consumer.
   Shortage(loader::Loader& loader, const Links& links, const Stock& stock, const std::vector<Parcels>& backlogs)
       : loader_(loader), links_(links), stock_(stock), backlogs_(backlogs) {}
 
   // ---- how long ----
 
-  // Consumers keep the feeder waiting. Names them after a second.
+  // Called when consumers keep the feeder waiting. Names them after a second.
   void note(std::int64_t now_ns);
-  // The feeder is about to wait. Consumers are the reason only if `note` was called since the last wait, or a ring is full.
+  // The feeder is about to wait. Consumers are the reason only if a ring is full or `note` was called since the last
+  // wait.
   void begin_wait(bool has_room);
-  // A batch came: what kept the feeder waiting has ended.
+  // A batch came, so the feeder's wait has ended.
   void end() { since_ns_ = 0; }
-  // The feeder's host was away for this long: nobody kept the feeder waiting meanwhile.
+  // The feeder's host was away for this long. The time does not count against consumers.
   void forgive(std::int64_t ns);
-  // When there is somebody to name or to evict.
+  // When a consumer has to be named or evicted.
   [[nodiscard]] os::Deadline next_deadline() const;
 
   // ---- what follows ----
@@ -42,18 +43,18 @@ class Shortage {
     Link* link;
     const char* why;
   };
-  // A consumer to evict: its words are invalid, or it has kept the feeder waiting for too long. One at a time: with what it had
-  // the others may no longer be in the way.
+  // A consumer to evict, because it has written invalid data or has kept the feeder waiting for too long. One at a
+  // time, because its slots may be enough to continue.
   [[nodiscard]] std::optional<Overdue> find_overdue(std::int64_t now_ns) const;
-  // The round up to which observers have to give up what they have not taken, to free a slot that nobody else holds. Even then
-  // the slot may not be free: an observer may have taken it meanwhile. None: there is no such slot.
+  // The round up to which batches must be revoked from observers to free a slot that no other consumer holds. The slot
+  // may stay taken if an observer takes the batch first. None: there is no such slot.
   [[nodiscard]] std::optional<std::uint64_t> find_observed() const;
-  // Whether a consumer that has slots may return one. Those that have taken all there is are told to. PEER_DEAD: a place without
-  // a consumer has the slots. HUNG: only consumers that get no batches any more.
+  // OK: a consumer may return a slot. If no batch is left to take, the ones that hold the most are asked to. PEER_DEAD:
+  // a place without a consumer has the slots. HUNG: only consumers that get no more batches have slots.
   Status look_for_holder(Error& error);
-  // Share deal: PEER_DEAD where more messages are kept for a place without a consumer than may be.
+  // Share deal: PEER_DEAD if too many messages are kept for a place without a consumer.
   Status check_backlogs(Error& error) const;
-  // If a slot is free: consumers that were told to return batches may wait for more again.
+  // If a slot is free, consumers that were asked to return batches may wait for batches again.
   void end_shorts();
 
  private:
@@ -68,9 +69,9 @@ class Shortage {
   const Stock& stock_;
   const std::vector<Parcels>& backlogs_;
   std::int64_t since_ns_ = 0;   // 0: consumers don't keep the feeder waiting
-  bool is_noted_ = false;       // since the last wait
-  bool is_lag_told_ = false;    // that they do
-  bool is_short_told_ = false;  // consumers were told to return batches
+  bool is_noted_ = false;       // `note` was called since the last wait
+  bool is_lag_told_ = false;    // consumers were named
+  bool is_short_told_ = false;  // consumers were asked to return batches
 };
 
 }  // namespace feedlane::sharing

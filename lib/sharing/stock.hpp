@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the feeder has out: the slots that consumers hold, and what a state has to say of recent rounds.
+// What the feeder has delivered: the holders of each slot, and the states of recent rounds.
 //
-// Private to the feeder: no consumer can write it. Used by its thread only.
+// Private to the feeder: no consumer can write it. Used by the feeder's thread only.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class Stock {
 
   // ---- slots ----
 
-  // A batch that the loader has yielded, with one holder: the caller. Returns its slot.
+  // Adds a batch that the loader has yielded, with the caller as its only holder. Returns its slot.
   std::uint32_t add(std::uint64_t token) {
     const std::uint32_t slot = arena::SlotTable::slot_number(token);
     tokens_[slot] = token;
@@ -32,7 +32,7 @@ class Stock {
   }
   void hold(std::uint32_t slot) { holders_[slot]++; }
   [[nodiscard]] std::uint32_t holders(std::uint32_t slot) const { return holders_[slot]; }
-  // A holder has returned it; with the last one the slot is free.
+  // A holder has returned the slot; after the last one the slot is free.
   void put_back(std::uint32_t slot) {
     if (--holders_[slot] != 0) return;
     arena::SlotTable::Left left;
@@ -41,25 +41,26 @@ class Stock {
 
   // ---- states ----
 
-  // The loader's progress now is that of `round`, and of the rounds after it until another one is recorded.
+  // Records the loader's progress for `round`, and for later rounds until the next record.
   void record(std::uint64_t round) { history_.push_back({round, loader_.progress(), {}, {}}); }
   [[nodiscard]] bool has_recorded() const { return !history_.empty(); }
-  // The loader is about to begin another epoch: its sampler knows the states of this epoch alone.
+  // Saves the recorded states. Call it before the loader begins another epoch, because its sampler knows one epoch
+  // only.
   void save_epoch() {
     for (Record& r : history_) {
       if (r.is_saved()) continue;
-      std::vector<std::byte> saved;  // all of it, or nothing where memory is short
+      std::vector<std::byte> saved;  // all of the state, or nothing if memory is short
       (void)loader_.save(r.progress, saved, r.error);
       r.saved = std::move(saved);
     }
   }
-  // Nobody can ask about rounds before this one any more.
+  // Forgets states that are only for rounds before this one, which can't be requested any more.
   void forget_before(std::uint64_t round) {
     while (history_.size() > 1 && history_[1].round <= round) history_.pop_front();
   }
-  // Whether so many are kept that it is worth while to look which ones can be asked about. `least`: fewer never are.
+  // Whether so many states are kept that it pays to find out which ones can be requested. False for `least` or fewer.
   [[nodiscard]] bool has_many(std::size_t least) const { return history_.size() > std::max(least, 2 * kept_); }
-  // Only these rounds can be asked about, and new ones.
+  // Forgets the states that are neither for these rounds nor for new ones.
   void keep(std::vector<std::uint64_t> rounds) {
     std::sort(rounds.begin(), rounds.end());
     std::size_t out = 0;
@@ -73,7 +74,7 @@ class Stock {
     history_.erase(history_.begin() + static_cast<std::ptrdiff_t>(out), history_.end());
     kept_ = out;
   }
-  // As of the newest message not after `round`.
+  // The newest state recorded for `round` or before.
   Status state(std::uint64_t round, std::vector<std::byte>& out, Error& error) const {
     const auto after = std::find_if(history_.begin(), history_.end(), [=](const Record& r) { return r.round > round; });
     if (after == history_.begin())
@@ -99,7 +100,7 @@ class Stock {
   std::vector<std::uint64_t> tokens_;   // by slot
   std::vector<std::uint32_t> holders_;  // by slot
   std::deque<Record> history_;
-  std::size_t kept_ = 0;  // when it was looked last
+  std::size_t kept_ = 0;  // number of states that the last `keep` left
 };
 
 }  // namespace feedlane::sharing

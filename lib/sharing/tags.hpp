@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the events of a feeder's poller are tagged with.
+// Tags of the events of a feeder's poller.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct EventTag {
   Kind kind;
   std::uint32_t number;  // of the link, or the guest
 
-  // Those of the listener and of HostBell.
+  // Tags of the listener and of HostBell.
   static constexpr std::uint64_t listener = UINT64_MAX;
   static constexpr std::uint64_t host_bell = UINT64_MAX - 1;
   [[nodiscard]] static constexpr std::uint64_t make(Kind kind, std::uint32_t number) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Poisons slot payload for AddressSanitizer. Payload is poisoned except where a task or a batch uses it at the moment, so a
-// data set that writes beyond its tensor, or a trainer that reads a batch it has released, is reported at the instruction
-// that does it. In other builds these functions do nothing.
+// Poisons slot payload for AddressSanitizer. Payload is poisoned except while a task or a batch uses it. So a data set
+// that writes beyond its tensor, or a trainer that reads a released batch, is reported at the faulty instruction. In
+// other builds these functions do nothing.
 //
-// Poisoning is private to a process. Threads that work on one mapping share it: only the current owner of a slot changes the
-// slot's poisoning.
+// Poisoning is private to a process. Threads that use one mapping share it, so only the current owner of a slot changes
+// the slot's poisoning.
 #pragma once
 
 #include <algorithm>
@@ -25,10 +25,11 @@
 
 namespace feedlane::shm {
 
-// Only this much of a slot is poisoned: slots have much address space, and poisoning takes an eighth of it in memory.
+// Only this much of a slot is poisoned: a slot may have much address space, and poisoning takes an eighth of it in
+// memory.
 constexpr std::uint64_t guarded_bytes = std::uint64_t{16} << 20;
 
-// `offset` and `bytes` name a part of the slot's payload that begins at `payload`.
+// `offset` and `bytes` describe a part of the slot's payload, which begins at `payload`.
 inline void poison([[maybe_unused]] const std::byte* payload, [[maybe_unused]] std::uint64_t offset,
                    [[maybe_unused]] std::uint64_t bytes) {
 #ifdef FEEDLANE_ADDRESS_SANITIZER

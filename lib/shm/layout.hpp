@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every struct in a loader's shared memory. PODs of fixed-width fields, asserted below, described in docs/layout.md (a
-// test compares the two). Words that another process may write while we read are atomics; see docs/memory-ordering.md.
+// Every struct in a loader's shared memory: PODs of fixed-width fields, with assertions below and a description in
+// docs/layout.md (a test compares the two). Words that another process may write during a read are atomics; see
+// docs/memory-ordering.md.
 //
 // control: written by the trainer alone; the kernel refuses every other writable mapping.
 // data:    written by workers too; nothing in it is used before it is checked.
@@ -15,14 +16,14 @@
 
 namespace feedlane::shm {
 
-// Words of different writers are this far apart (two lines, because processors prefetch pairs). Part of the format.
+// Distance between words of different writers: two cache lines, because processors prefetch pairs. Part of the format.
 constexpr std::size_t writer_distance = 128;
 constexpr std::size_t cell_line = 64;
 constexpr std::size_t payload_alignment = 4096;
 constexpr std::size_t tensor_alignment = 256;
 constexpr std::size_t name_bytes = 32;
 constexpr std::size_t text_bytes = 384;
-constexpr std::size_t detail_bytes = 64 * 1024;  // longest traceback; also limited by a slot's payload
+constexpr std::size_t detail_bytes = 64 * 1024;  // maximum size of a traceback; also limited by a slot's payload
 
 using Word64 = std::atomic<std::uint64_t>;
 using Word32 = std::atomic<std::uint32_t>;
@@ -42,8 +43,9 @@ enum class SegmentKind : std::uint32_t {
   share_returns = 8
 };
 
-// At offset 0 of control, and of both segments of a ring. Written before the segment is shared, never after. A loader's data
-// segment has none: a worker that overwrote it could keep all other workers from attaching.
+// At offset 0 of control, and of both segments of a ring. Written before the segment is shared, never afterwards. A
+// loader's data segment has no header, because a worker could overwrite it and so keep all other workers from
+// attaching.
 struct SegmentHeader {
   std::uint64_t magic;
   std::uint32_t kind;
@@ -53,32 +55,33 @@ struct SegmentHeader {
   std::uint32_t page_bytes;
   std::uint64_t layout_hash;
   std::uint64_t segment_bytes;
-  std::uint64_t features;  // bits a reader must know; none defined
-  std::uint64_t pair_id;   // a random number; a ring's two segments have the same
+  std::uint64_t features;  // bits that a reader must know; none is defined
+  std::uint64_t pair_id;   // random; equal in both segments of a ring, and in a consumer's delivery and returns
   std::uint64_t reserved[9];
 };
 static_assert(sizeof(SegmentHeader) == 128 && offsetof(SegmentHeader, layout_hash) == 24);
 
-// After the header of control: the numbers that determine the sizes of both segments (see shm/plan.hpp), and constants.
+// Follows the header of control: the numbers that determine the sizes of both segments (see shm/plan.hpp), and
+// constants.
 struct Geometry {
   std::uint32_t workers;
   std::uint32_t slots;
-  std::uint32_t max_rows;  // largest number of rows of a batch; length of an index list
+  std::uint32_t max_rows;  // maximum number of rows of a batch; length of an index list
   std::uint32_t field_count;
   std::uint32_t ring_capacity;   // cells of each task ring and each result lane
   std::uint32_t flags;           // GeometryFlag
-  std::uint64_t config_bytes;    // of the worker configuration
-  std::uint64_t slot_bytes;      // payload of a slot: address space
-  std::uint64_t reserved_bytes;  // how much of it, from its start, is memory from the beginning
-  std::uint64_t list_bytes;      // of a slot's list: indices, or the saved state of an iterable data set
+  std::uint64_t config_bytes;    // size of the worker configuration
+  std::uint64_t slot_bytes;      // size of a slot's payload: address space
+  std::uint64_t reserved_bytes;  // how many of its first bytes are reserved at creation
+  std::uint64_t list_bytes;      // size of a slot's list: indices, or the state of an iterable data set to resume from
   std::uint64_t base_seed;
-  std::uint64_t retry_backoff_ns;  // before the first retry of a sample; doubles with each further retry
-  std::uint32_t retries;           // of a sample whose error is transient
-  std::uint32_t record_rows;       // sample records that a slot has room for: max_rows, or 0 without policies
+  std::uint64_t retry_backoff_ns;  // wait before the first retry of a sample; doubles with each further retry
+  std::uint32_t retries;           // maximum number of retries of a sample whose error is transient
+  std::uint32_t record_rows;       // sample records per slot: max_rows, or 0 without policies
   std::uint64_t data_device;       // st_dev and st_ino of the data segment's descriptor
   std::uint64_t data_inode;
-  std::uint32_t trace_records;  // cells of the trace: one more than the batches that it keeps; 0: there is none
-  std::uint32_t world;          // ranks that share an iterable data set; 1: map-style
+  std::uint32_t trace_records;  // cells of the trace, one more than the batches that it keeps; 0: no trace
+  std::uint32_t world;          // number of ranks that share an iterable data set; map-style: 1
   std::uint32_t rank;
   std::uint32_t reserved;
 };
@@ -86,11 +89,12 @@ static_assert(sizeof(Geometry) == 112 && offsetof(Geometry, config_bytes) == 24 
               offsetof(Geometry, data_inode) == 88 && offsetof(Geometry, trace_records) == 96 &&
               offsetof(Geometry, rank) == 104);
 
-// Unused bytes at the start of data. A write that is meant for a doorbell's eventfd but goes to data's descriptor lands here.
+// Unused bytes at the start of data. A write for a doorbell's eventfd that goes to data's descriptor by mistake lands
+// here.
 constexpr std::size_t data_margin = writer_distance;
 
 enum GeometryFlag : std::uint32_t {
-  geometry_unbatched = 1,    // a task is one sample, its tensors have no batch dimension
+  geometry_unbatched = 1,    // a task is one sample, and its tensors have no batch dimension
   geometry_iterable = 2,     // tasks carry no indices: each worker iterates its own shard
   geometry_drop_last = 4,    // iterable: an incomplete last batch of a shard is dropped
   geometry_skip = 8,         // samples that fail may be left out
@@ -101,21 +105,21 @@ enum GeometryFlag : std::uint32_t {
 struct TrainerBlock {
   alignas(writer_distance) Word32 sleeping;        // the trainer's doorbell flag
   alignas(writer_distance) Word64 abandon_before;  // tasks with a smaller id are dropped
-  // How often memory beyond the reserved part of a slot was given back to the system: what a worker had reserved there may be
-  // gone.
+  // Incremented after memory beyond the reserved part of a slot was given back to the system. Memory that a worker had
+  // reserved there may be gone.
   Word64 given_back;
 };
 static_assert(sizeof(TrainerBlock) == 256 && offsetof(TrainerBlock, abandon_before) == 128 &&
               offsetof(TrainerBlock, given_back) == 136);
 
-// control: counters for statistics and monitors. The loader's one thread writes all but the last, which any thread of the
-// trainer that releases a batch writes.
+// control: counters for statistics and monitors. One thread of the loader at a time writes all words but the last. Any
+// thread of the trainer that releases a batch writes the last word.
 struct LoaderCounters {
-  alignas(writer_distance) Word64 batches;  // yielded, and so on: see feedlane_stats
+  alignas(writer_distance) Word64 batches;  // batches yielded; see feedlane_stats for this word and the next ones
   Word64 samples;
   Word64 bytes;
   Word64 epochs;
-  Word64 wait_ns;  // while `next` waits less the time at which that began, so negative: see loader/stamps.hpp
+  Word64 wait_ns;  // while `next` waits, the sum minus the start time of the wait, so negative: see loader/stamps.cpp
   Word64 restarts;
   Word64 redispatched;
   Word64 quarantined;
@@ -125,42 +129,43 @@ struct LoaderCounters {
   Word64 substituted;
   Word64 skipped;
   Word64 hung;
-  Word64 slots_taken;                     // slots in use by a task now
-  Word64 huge_bytes;                      // bytes of data in huge pages
-  alignas(writer_distance) Word64 epoch;  // as given to begin, signed; -1: none has begun
-  Word64 epoch_first;                     // the number of its first batch: not 0 if it was resumed
-  Word64 epoch_done;                      // batches of it that were yielded, failed or left out as empty
+  Word64 slots_taken;                     // slots that tasks occupy now
+  Word64 huge_bytes;                      // bytes of data in huge pages at creation
+  alignas(writer_distance) Word64 epoch;  // as passed to begin, signed; -1: none has begun
+  Word64 epoch_first;                     // the number of its first batch; not 0 if it was resumed
+  Word64 epoch_done;                      // its batches that were yielded, failed, or left out as empty
   Word64 epoch_batches;                   // signed; -1: unknown
-  Word64 in_epoch;                        // 1: begun and not ended
+  Word64 in_epoch;                        // 1: the epoch has begun and not ended
   Word64 begun_ns;                        // when the epoch began
   Word64 yielded_ns;                      // when the newest batch was yielded
-  Word64 waiting_since_ns;                // 0: `next` does not wait
-  Word64 start_wait_ns;                   // of wait_ns, for the first batch of each epoch
-  Word64 restarts_signal;                 // of restarts, by the reason: see feedlane_stats
+  Word64 waiting_since_ns;                // 0: `next` is not waiting
+  Word64 start_wait_ns;                   // part of wait_ns: waits for the first batch of each epoch
+  Word64 restarts_signal;                 // part of restarts, by reason: see feedlane_stats
   Word64 restarts_exit;
   Word64 restarts_hung;
   Word64 restarts_invalid;
   Word64 restarts_unattached;
-  Word64 prefetch;                             // batches in flight per worker, at most
-  alignas(writer_distance) Word64 slots_held;  // slots of batches that the trainer holds now; all others are free
+  Word64 prefetch;                             // maximum number of batches in flight per worker
+  alignas(writer_distance) Word64 slots_held;  // slots of batches that the trainer holds now
 };
 static_assert(sizeof(LoaderCounters) == 384 && offsetof(LoaderCounters, epoch) == 128 &&
               offsetof(LoaderCounters, prefetch) == 240 && offsetof(LoaderCounters, slots_held) == 256);
 
-// control: what the loader is, for monitors. Written when it is created.
+// control: facts about the loader, for monitors. Written at its creation.
 struct LoaderFacts {
   std::uint64_t created_ns;
   std::uint64_t pid;
   std::uint32_t start;  // FEEDLANE_START_*
   std::uint32_t held;
-  std::int64_t task_timeout_ns;  // 0: none
+  std::int64_t task_timeout_ns;  // 0: no limit
   char version[16];              // of the library
   char name[64];                 // config.name
 };
 static_assert(sizeof(LoaderFacts) == 112 && offsetof(LoaderFacts, name) == 48);
 
-// control: how often each duration occurred. Buckets 0 to 7: so many ns. Beyond, each power of two has eight buckets of equal
-// width: 8 (e - 2) + i counts 2^e (1 + i / 8) ns and longer, up to the next bucket; the last one counts all longer durations.
+// control: how often each duration occurred. Buckets 0 to 7 count 0 to 7 ns. Above, each power of two has eight buckets
+// of equal width: bucket 8 (e - 2) + i counts durations from 2^e (1 + i / 8) ns up to the next bucket. The last bucket
+// also counts all longer durations.
 constexpr std::size_t histogram_buckets = 351;
 struct Histogram {
   Word64 sum_ns;
@@ -168,7 +173,7 @@ struct Histogram {
 };
 static_assert(sizeof(Histogram) == 2816);
 
-// control: one a worker, at least one. How long the steps of its batches took: see feedlane_timings.
+// control: one per worker, at least one. How long the steps of the worker's batches took: see feedlane_timings.
 struct TimingRow {
   Histogram exposed;
   Histogram start;
@@ -179,11 +184,11 @@ struct TimingRow {
 };
 static_assert(sizeof(TimingRow) == 16896);
 
-// control: a batch and its stamps (CLOCK_MONOTONIC, ns; 0: has not happened). One a slot, and the records of the trace. The
-// loader's one thread writes all but `released_ns` of a slot's, which the thread that frees the slot writes. See
-// monitor/records.hpp for how it is written and read.
+// control: a batch and its stamps (CLOCK_MONOTONIC, ns; 0: has not happened). One per slot, and the records of the
+// trace. One thread of the loader at a time writes all words but a slot's `released_ns`, which the thread that frees
+// the slot writes. docs/layout.md describes how a record is written and read.
 struct BatchRecord {
-  Word64 task;  // 0: nothing, or it is being written
+  Word64 task;  // 0: no batch, or the record is being written
   Word64 sequence;
   Word64 epoch;
   Word64 batch;
@@ -204,17 +209,17 @@ static_assert(sizeof(BatchRecord) == 128 && offsetof(BatchRecord, released_ns) =
 
 // control: the beginning of the trace.
 struct TraceHead {
-  alignas(writer_distance)
-      Word64 written;  // records, over the loader's life; record s is in cell (s - 1) mod trace_records
+  alignas(writer_distance) Word64 written;  // number of records so far; record s is in cell (s - 1) mod trace_records
 };
 static_assert(sizeof(TraceHead) == 128);
 
-// control: errors and events of one kind whose texts differ in numbers only. `changes` is odd while the row is written.
+// control: errors and events of one kind and code whose texts differ only in numbers. `changes` is odd while the row is
+// written.
 constexpr std::size_t error_rows = 32;
 constexpr std::size_t error_text_words = 24;
 struct ErrorRow {
   Word64 changes;
-  Word64 order;  // of first occurrence, from 1; 0: the row is empty
+  Word64 order;  // number in order of first occurrence, from 1; 0: the row is empty
   Word64 what;   // kind in the upper half, code in the lower
   Word64 worker;
   Word64 batch;
@@ -227,15 +232,15 @@ struct ErrorRow {
 };
 static_assert(sizeof(ErrorRow) == 272 && offsetof(ErrorRow, text) == 80);
 
-// control: one a worker.
+// control: one per worker.
 struct TrainerRow {
-  alignas(writer_distance) Word64 result_position;  // of the consumer of this worker's result lane
-  alignas(writer_distance) Word64 done_through;     // workers of generations below this must end
-  // Tasks of this worker's ring that were given to other workers: `revoked_from` <= id < `revoked_until`. The worker leaves
-  // their slots alone and answers ABANDONED.
+  alignas(writer_distance) Word64 result_position;  // position of the consumer of this worker's result lane
+  alignas(writer_distance) Word64 done_through;     // workers of lower generations must end
+  // Ids of tasks in this worker's ring that were given to other workers: `revoked_from` <= id < `revoked_until`. The
+  // worker leaves their slots alone and answers ABANDONED.
   Word64 revoked_from;
   Word64 revoked_until;
-  alignas(writer_distance) Word64 pid;  // of the process; 0: none, or not known
+  alignas(writer_distance) Word64 pid;  // process id; 0: none, or unknown
   Word32 state;                         // FEEDLANE_WORKER_*
   Word32 generation;
   Word64 state_since_ns;
@@ -243,7 +248,7 @@ struct TrainerRow {
 static_assert(sizeof(TrainerRow) == 384 && offsetof(TrainerRow, done_through) == 128 &&
               offsetof(TrainerRow, pid) == 256 && offsetof(TrainerRow, state_since_ns) == 272);
 
-// control: a declared field of a sample; shape without the batch dimension.
+// control: a declared field of a sample. Its shape has no batch dimension.
 struct FieldRecord {
   char name[name_bytes];
   std::uint8_t code;
@@ -254,55 +259,55 @@ struct FieldRecord {
 };
 static_assert(sizeof(FieldRecord) == 104 && offsetof(FieldRecord, shape) == 40);
 
-// data: one a worker, written by it alone.
+// data: one per worker, written by that worker alone.
 struct WorkerRow {
   alignas(writer_distance) Word32 sleeping;       // the worker's doorbell flag
-  alignas(writer_distance) Word64 task_position;  // of the consumer of its task ring
-  Word64 started_task;                            // id of the task in progress, 0: none
-  Word64 started_sample;                          // its row in progress
-  Word64 started_ns;                              // when it was started (CLOCK_MONOTONIC)
-  Word64 begun_through;                           // largest id that it has begun: only grows, see TaskRing::revoke
-  Word64 passed_over;                             // samples of a reopened shard that were delivered before
-  alignas(writer_distance) Word64 tasks;          // counters, over all generations
+  alignas(writer_distance) Word64 task_position;  // position of the consumer of its task ring
+  Word64 started_task;                            // id of the task in progress; 0: none
+  Word64 started_sample;                          // row of that task in progress
+  Word64 started_ns;                              // when that task was started (CLOCK_MONOTONIC)
+  Word64 begun_through;                           // largest id that it has begun; only grows, see TaskRing::revoke
+  Word64 passed_over;                             // samples of a reopened shard skipped as delivered before
+  alignas(writer_distance) Word64 tasks;          // from here to wait_ns: counters over all generations
   Word64 samples;
   Word64 bytes;
   Word64 errors;
   Word64 work_ns;
   Word64 wait_ns;
-  Word64 thread;  // the kernel's id of the thread that is this worker, as that thread sees itself; 0: not said
+  Word64 thread;  // gettid() of the worker's thread; 0: not reported
 };
 static_assert(sizeof(WorkerRow) == 384 && offsetof(WorkerRow, task_position) == 128 &&
               offsetof(WorkerRow, tasks) == 256 && offsetof(WorkerRow, thread) == 304);
 
-// In a cell of a task ring (control).
+// In a cell of a task ring, in control.
 struct TaskMessage {
   std::uint64_t id;
   std::int64_t epoch;
   std::int64_t batch;
-  // Map-style: position of its first row in the epoch's order, over all ranks; seeds are derived from it. Iterable, first
-  // task: number of samples of the shard that have been delivered.
+  // Map-style: position of the first row in the epoch's order over all ranks, from which seeds are derived. Iterable,
+  // first task: number of the shard's samples that were delivered before.
   std::int64_t first_position;
   std::uint32_t slot;
   std::uint32_t attempt;
   std::uint32_t rows;
-  std::uint32_t stride;       // distance of the positions of two consecutive rows: the number of ranks
+  std::uint32_t stride;       // distance between the positions of two consecutive rows: the number of ranks
   std::uint32_t flags;        // TaskFlag
   std::uint32_t state_bytes;  // iterable, first task: size of the state to resume from, in the slot's list
 };
 static_assert(sizeof(TaskMessage) == 56 && offsetof(TaskMessage, slot) == 32 && offsetof(TaskMessage, flags) == 48);
 
 enum TaskFlag : std::uint32_t {
-  task_first = 1,  // iterable: the shard starts from the beginning, or resumes after what was delivered
+  task_first = 1,  // iterable: the shard starts from the beginning, or resumes after the samples that were delivered
 };
 
-// In a cell of a result lane (data).
+// In a cell of a result lane, in data.
 struct ResultMessage {
   std::uint64_t id;
   std::uint32_t slot;
   std::uint32_t attempt;
   std::int32_t status;  // OK, END (the shard is exhausted), ABANDONED, or an error: the slot's header has the details
-  std::uint32_t rows;   // rows made; of a failed task: samples that it took from its shard
-  std::uint64_t begun_ns;  // CLOCK_MONOTONIC; the trainer limits both to the time between its own stamps
+  std::uint32_t rows;   // rows made; if the task failed: samples that it took from its shard
+  std::uint64_t begun_ns;  // CLOCK_MONOTONIC; the trainer clamps both times to the interval between its own stamps
   std::uint64_t committed_ns;
 };
 static_assert(sizeof(ResultMessage) == 40 && offsetof(ResultMessage, status) == 16 &&
@@ -325,10 +330,10 @@ static_assert(sizeof(TensorRecord) == 192 && offsetof(TensorRecord, offset) == 1
 
 // data: the beginning of a slot's header.
 struct SlotHead {
-  std::uint64_t task_id;  // the task that the rest belongs to
+  std::uint64_t task_id;  // the task to which the other fields belong
   std::uint32_t tensor_count;
   std::int32_t transient;
-  std::int64_t failed_position;   // the row that failed, -1: none
+  std::int64_t failed_position;   // the row that failed; -1: none
   std::uint64_t detail_bytes;     // size of a failed task's traceback, at the start of the slot's payload
   std::uint64_t shaped;           // bit t: tensor t differs from its declaration; its record describes it
   std::uint64_t metadata_offset;  // in the slot's payload, like all offsets here
@@ -342,14 +347,14 @@ struct SlotHead {
 static_assert(sizeof(SlotHead) == 128 && offsetof(SlotHead, detail_bytes) == 24 &&
               offsetof(SlotHead, record_count) == 72);
 
-// data: what was done about a sample that failed. A slot has room for `record_rows` of them.
+// data: how a failed sample was handled. A slot has room for `record_rows` records.
 struct SampleRecord {
   std::uint32_t position;  // its row in the task
   std::int32_t outcome;    // SampleOutcome
-  std::int32_t code;       // what its callback returned last
+  std::int32_t code;       // the last return value of its callback
   std::uint32_t retries;
-  std::int64_t substitute;  // outcome substituted: the index that took its place
-  std::uint32_t whole;      // 1: the batch was retried as a whole, `position` has no meaning
+  std::int64_t substitute;  // outcome substituted: index of the sample that replaced it
+  std::uint32_t whole;      // 1: the complete batch was retried, and `position` has no meaning
   std::uint32_t reserved;
   char text[224];
 };
@@ -357,12 +362,12 @@ static_assert(sizeof(SampleRecord) == 256 && offsetof(SampleRecord, text) == 32)
 
 enum class SampleOutcome : std::int32_t { retried = 1, substituted = 2, skipped = 3 };
 
-// One line about a failed task; terminated unless the worker is broken.
+// One line about a failed task, terminated unless the worker is faulty.
 struct SlotText {
   char text[text_bytes];
 };
 
-// data: one a slot, written by the worker that has the task of this slot.
+// data: one per slot, written by the worker that has the task of this slot.
 struct SlotHeader {
   SlotHead head;
   SlotText text;
@@ -370,7 +375,7 @@ struct SlotHeader {
 };
 static_assert(sizeof(SlotHeader) == 12800 && offsetof(SlotHeader, text) == 128 && offsetof(SlotHeader, tensors) == 512);
 
-// Changes whenever the layout of a struct above changes. Both sides must have the same.
+// Changes whenever the layout of a struct above changes. Must be equal on both sides.
 constexpr std::uint64_t layout_hash = [] {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const std::uint64_t word : {sizeof(SegmentHeader),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mapping of a descriptor by Boost.Interprocess; errors as values.
+// Maps descriptors with Boost.Interprocess, and returns errors as values.
 #include "shm/mapping.hpp"
 
 #include <sys/mman.h>
@@ -19,7 +19,8 @@ struct Descriptor {
 
 Status Mapping::map(int fd, std::uint64_t bytes, Access access, Children children, Error& error) {
   namespace bi = boost::interprocess;
-  // A mapping that children must not get becomes writable only after MADV_DONTFORK: another thread may fork in between.
+  // A mapping that children must not inherit becomes writable only after MADV_DONTFORK: another thread may fork in
+  // between.
   const bool is_writable = access == Access::read_write;
   const bool opens_later = is_writable && children == Children::none;
   try {

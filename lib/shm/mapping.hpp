@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shared mapping of a whole descriptor.
+// A shared mapping of a complete segment.
 #pragma once
 
 #include <boost/interprocess/mapped_region.hpp>
@@ -15,19 +15,19 @@ enum class Access { read_only, read_write };
 // Whether forked children of this process inherit the mapping.
 enum class Children { inherit, none };
 
-// Unmapped by the destructor. The descriptor may be closed before.
+// The destructor unmaps. The descriptor may be closed earlier.
 class Mapping {
  public:
-  // With Children::none no child ever gets a writable view, no matter when another thread forks.
+  // With Children::none, no child ever gets a writable view, no matter when another thread forks.
   Status map(int fd, std::uint64_t bytes, Access access, Children children, Error& error);
   void unmap();
   void swap(Mapping& other) { region_.swap(other.region_); }
-  // Children forked from here on don't inherit it.
+  // Children that are forked from here on don't inherit the mapping.
   Status keep_from_children(Error& error) const;
 
   [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(region_.get_address()); }
   [[nodiscard]] std::uint64_t size() const { return region_.get_size(); }
-  // Errors are ignored: an advice is optional.
+  // Ignores errors, because advice is optional.
   void advise(int advice) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace feedlane::shm {
 namespace {
 
-// Places regions one after the other. The limits in plan.hpp keep every sum below 2^62.
+// Places regions one after another. The limits in plan.hpp keep every sum below 2^62.
 class Placer {
  public:
   explicit Placer(std::uint64_t start) : end_(start) {}

@@ -29,7 +29,7 @@ Status make_ring_plan(std::uint32_t message_bytes, std::uint32_t capacity, std::
   p.geometry.cell_bytes = static_cast<std::uint32_t>(align(message_bytes + sizeof(std::uint64_t), cell_line));
   p.geometry.capacity = capacity;
   p.geometry.lanes = lanes;
-  // The limits above keep every product below 2^57: no sum can wrap.
+  // The limits above keep every product below 2^57, so no sum can wrap.
   p.receiver_block = align(sizeof(SegmentHeader) + sizeof(RingGeometry), writer_distance);
   p.receiver_rows = p.receiver_block + sizeof(ReceiverBlock);
   p.control_bytes = align(p.receiver_rows + lanes * sizeof(ReceiverRow), payload_alignment);

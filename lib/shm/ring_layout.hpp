@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The structs of a standalone ring in shared memory, as shm/layout.hpp is for loaders.
+// The structs of a standalone ring in shared memory. Those of loaders are in shm/layout.hpp.
 //
-// control: written by the receiver alone. data: one for each lane, created anew for each sender, which writes it: its row and
-// its cells. So a sender can damage only its own messages, not those of another sender or of its successor.
+// control: written by the receiver alone. data: one segment per lane, created anew for each sender, which writes its
+// row and its cells. So a sender can damage only its own messages, not the messages of another sender or of its
+// successor.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +13,11 @@
 
 namespace feedlane::shm {
 
-// After the header of control: the numbers that determine the sizes of all segments.
+// Follows the header of control: the numbers that determine the sizes of all segments.
 struct RingGeometry {
   std::uint32_t message_bytes;
   std::uint32_t cell_bytes;
-  std::uint32_t capacity;  // cells a lane, a power of two
+  std::uint32_t capacity;  // cells per lane, a power of two
   std::uint32_t lanes;
 };
 static_assert(sizeof(RingGeometry) == 16);
@@ -27,9 +28,9 @@ struct ReceiverBlock {
 };
 static_assert(sizeof(ReceiverBlock) == 128);
 
-// control: one a lane.
+// control: one per lane.
 struct ReceiverRow {
-  alignas(writer_distance) Word64 position;  // of the lane's consumer
+  alignas(writer_distance) Word64 position;  // position of the lane's consumer
 };
 static_assert(sizeof(ReceiverRow) == 128);
 
@@ -48,7 +49,7 @@ struct RingPlan {
   std::uint64_t sender_row = 0;
   std::uint64_t cells = 0;
   std::uint64_t data_bytes = 0;  // of one lane
-  // When every lane has a sender.
+  // Size of all segments when every lane has a sender.
   [[nodiscard]] std::uint64_t all_bytes() const { return control_bytes + geometry.lanes * data_bytes; }
 };
 

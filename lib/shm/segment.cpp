@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates segments (memfd, seals, reservation, header) and attaches to them, with every check.
+// Creates segments (memfd, seals, reservation, header), and attaches to them with all checks.
 #include "shm/segment.hpp"
 
 #include <fcntl.h>
@@ -52,7 +52,7 @@ constexpr Half data_half(SegmentKind kind) {
 
 std::uint32_t page_bytes() { return static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)); }
 
-// Huge pages are used only for data without holes, because they would fill the holes.
+// Only data without holes uses huge pages, because huge pages would fill the holes.
 bool has_no_holes(const Parts& parts) { return parts.bytes == parts.stride; }
 
 Status reserve_parts(int fd, const Parts& parts, Error& error) {
@@ -89,7 +89,7 @@ void populate_parts(const Mapping& mapping, const Parts& parts, const os::System
   os::populate(mapping.data(), stretches, page_bytes(), files);
 }
 
-// `terms` are of data; in control holes are never possible.
+// `terms` apply to data; for control they forbid holes.
 Status create_half(const Half& half, std::uint64_t bytes, const Parts& reserved, const DataTerms& terms,
                    std::uint64_t pair_id, std::uint64_t huge_page, os::Fd& fd, Mapping& mapping,
                    const os::SystemFiles& files, Error& error) {
@@ -240,7 +240,7 @@ Status SegmentPair::attach_data(int fd, const os::FileId& id, std::uint64_t byte
 
 Status SegmentPair::take_data(SegmentPair& parent, Error& error) {
   data_.swap(parent.data_);
-  return data_.keep_from_children(error);  // children must not write after our end
+  return data_.keep_from_children(error);  // children must not write after this process has ended
 }
 
 Status SegmentPair::check_control_size(std::uint64_t bytes, Error& error) const {
@@ -261,7 +261,7 @@ void SegmentPair::unmap() {
   data_.unmap();
 }
 
-// ---- a loader's ----
+// ---- a loader's pair ----
 
 Status Segments::create(const Plan& plan, const os::SystemFiles& files, Error& error, const DataTerms& terms) {
   const Parts reserved{plan.payload, plan.geometry.slots, plan.slot_stride, plan.slot_reserved};
@@ -282,7 +282,7 @@ Status Segments::restore_slot(std::uint32_t slot, Error& error) const {
   Status s = FEEDLANE_OK;
   if (plan_.slot_reserved != plan_.slot_stride) {
     s = os::give_back(data_fd(), start + plan_.slot_reserved, plan_.slot_stride - plan_.slot_reserved, error);
-    // Release: pairs with the acquire load in Task::forget_given_back. Only the loader's one thread writes it.
+    // Release: pairs with the acquire load in Task::forget_given_back. One thread of the loader at a time writes it.
     trainer_block()->given_back.store(trainer_block()->given_back.load(std::memory_order_relaxed) + 1,
                                       std::memory_order_release);
   }

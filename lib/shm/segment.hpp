@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments: pairs of memfds (control and data) and their mappings, of loaders and of standalone rings.
+// Segments of loaders and standalone rings: pairs of memfds (control and data), and their mappings.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ namespace feedlane::shm {
 // Names of a loader's memfds, visible in /proc.
 constexpr const char* control_name = "feedlane-control";
 constexpr const char* data_name = "feedlane-data";
-// The same of a standalone ring.
+// Name of a standalone ring's control memfd.
 constexpr const char* ring_control_name = "feedlane-ring-control";
 
-// The parts of a segment that are memory from the start: its first `first` bytes, and the first `bytes` of each of `count`
-// consecutive stretches of `stride` bytes.
+// The parts of a segment that are reserved at creation: its first `first` bytes, and the first `bytes` of each of
+// `count` consecutive stretches of `stride` bytes.
 struct Parts {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
@@ -32,25 +32,25 @@ struct Parts {
   [[nodiscard]] std::uint64_t total() const { return first + count * bytes; }
 };
 
-// Huge page size to use for a fully reserved data segment of `data_bytes`, or 0.
+// Huge page size for a fully reserved data segment of `data_bytes`, or 0.
 std::uint64_t huge_page_for(std::uint64_t data_bytes, const os::SystemFiles& files);
 
-// Whether holes may be punched into data: by a faulty worker, and by the trainer to give memory back. Where they are forbidden the
-// kernel refuses every new writable mapping too, whoever asks.
+// Whether holes may be punched into data: by a faulty worker, and by the trainer to give memory back. If they are
+// forbidden, the kernel also refuses every new writable mapping, by any process.
 enum class Holes { allowed, forbidden };
 
-// How the memory of data is made.
+// How the memory of data is allocated.
 struct DataTerms {
   Holes holes = Holes::allowed;
-  const os::NumberSet* nodes = nullptr;  // memory nodes that it comes from; nullptr: as the kernel decides
-  bool is_populated = false;             // at once, by several threads: it is going to be registered
+  const os::NumberSet* nodes = nullptr;  // memory nodes for it; nullptr: the kernel decides
+  bool is_populated = false;             // at once, by several threads, because it will be registered
 };
 
-// The data segment of one lane of a standalone ring, on the side that created it. Several belong to one control segment.
+// The data segment of one lane of a standalone ring, on the side that created it. A control segment may have several.
 class DataSegment {
  public:
-  // Gives the memory back and closes the descriptor. The mapping stays until the next create_data or the destructor; reads of
-  // it return zeros.
+  // Gives the memory back and closes the descriptor. The mapping stays until the next create_data or the destructor,
+  // and reads as zeros.
   void discard();
   // Call after the descriptor was sent to the peer.
   void close_fd() { fd_.reset(); }
@@ -66,35 +66,37 @@ class DataSegment {
   Mapping mapping_;
 };
 
-// Two memfds that belong together, and their mappings in this process. The side that created them keeps both descriptors and
-// sends them to its peers; a worker keeps that of data.
+// A pair of memfds, and their mappings in this process. The side that created them keeps both descriptors and sends
+// them to its peers. A worker keeps the descriptor of data.
 class SegmentPair {
  public:
-  // Checks that there is enough memory, maps, reserves, seals, and writes the headers. From here on the kernel allows writes
-  // to control only by this mapping, and no child forked meanwhile has it. `kind` is that of control; data has the next one.
-  // `reserved` names the parts of data that are memory from the start; the rest is address space. Data that is fully reserved
-  // uses huge pages if the system has some. If holes are forbidden, data can be written only by this mapping and those that
-  // forked children inherit.
+  // Checks that there is enough memory, maps, reserves, seals, and writes the headers. From here on the kernel allows
+  // writes to control only through this mapping, and no child that was forked during the call has it. `kind` is the
+  // kind of control; data has the next one. `reserved` describes the parts of data that are reserved at creation; the
+  // rest is address space. Fully reserved data uses huge pages if the system has any. If holes are forbidden, data can
+  // be written only through this mapping and through mappings that forked children inherit.
   Status create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes, const Parts& reserved,
                 const os::SystemFiles& files, Error& error, const DataTerms& terms = {});
-  // The same without data; then any number of data segments, each fully reserved. A peer attaches to control and one of them.
-  // The caller checks that there is enough memory before it creates control.
+  // Creates control alone. create_data then creates any number of data segments, each fully reserved. A peer attaches
+  // to control and to one data segment. The caller checks that there is enough memory before it creates control.
   Status create_control(SegmentKind kind, std::uint64_t control_bytes, const os::SystemFiles& files, Error& error);
   Status create_data(std::uint64_t bytes, const os::SystemFiles& files, DataSegment& out, Error& error) const;
-  // Both segments of a ring's sender. Sizes, seals and headers are all checked. `access` is that to data; control is mapped
-  // for reading. E_ABI, E_CORRUPT.
+  // For a ring's sender and a shared loader's consumer: attaches to both segments. Checks sizes, seals and headers.
+  // `access` applies to data; control is mapped for reading. E_ABI, E_CORRUPT.
   Status attach(SegmentKind kind, int control_fd, int data_fd, Access access, Error& error);
-  // Control alone; then data, which must have the id and the size that control names. E_ABI, E_CORRUPT.
+  // attach_control attaches to control. attach_data then attaches to data, which must have the id and size that control
+  // names. E_ABI, E_CORRUPT.
   Status attach_control(SegmentKind kind, int fd, Error& error);
   Status attach_data(int fd, const os::FileId& id, std::uint64_t bytes, Access access, Error& error);
-  // Takes over the mapping of data that this process inherited from its parent; `parent` is the inherited copy of its pair.
+  // Takes over the mapping of data that this process inherited from its parent. `parent` is the inherited copy of the
+  // parent's pair.
   Status take_data(SegmentPair& parent, Error& error);
-  // E_CORRUPT if the sizes are not those of the plan.
+  // E_CORRUPT if the sizes differ from the plan's.
   Status check_sizes(std::uint64_t control_bytes, std::uint64_t data_bytes, Error& error) const;
   Status check_control_size(std::uint64_t control_bytes, Error& error) const;
   void unmap();
   void keep_data_fd(os::Fd fd) { data_fd_ = std::move(fd); }
-  // Call after the descriptors were sent to the peer: from here on nobody can get them from this process.
+  // Call after the descriptors were sent to the peer. After this call nobody can get them from this process.
   void close_fds() {
     control_fd_.reset();
     data_fd_.reset();
@@ -102,9 +104,9 @@ class SegmentPair {
 
   [[nodiscard]] int control_fd() const { return control_fd_.get(); }
   [[nodiscard]] int data_fd() const { return data_fd_.get(); }
-  // Whether huge pages were requested for data; the system may have had none.
+  // Whether huge pages were requested for data. The system may have had none.
   [[nodiscard]] bool asked_for_huge_pages() const { return asked_for_huge_pages_; }
-  // The objects are of implicit-lifetime types in mapped memory, zero at first.
+  // The objects have implicit-lifetime types and lie in mapped memory, which is zero at first.
   template <class T>
   [[nodiscard]] T* control(std::uint64_t offset) const {
     return reinterpret_cast<T*>(control_.data() + offset);
@@ -131,16 +133,16 @@ class Segments {
   Segments(const Segments&) = delete;
   Segments& operator=(const Segments&) = delete;
   ~Segments() { unmap(); }
-  // Trainer: creates them by the plan and writes its geometry into control.
+  // Trainer: creates the segments according to the plan and writes the plan's geometry into control.
   Status create(const Plan& plan, const os::SystemFiles& files, Error& error, const DataTerms& terms = {});
   // Worker: computes the plan from the geometry in control. E_ABI, E_CORRUPT.
   Status attach(int control_fd, int data_fd, Error& error) {
     return attach(control_fd, data_fd, Access::read_write, error);
   }
-  // The same in a forked child of the trainer. `parent` is the inherited copy of the trainer's segments; its mapping of data
-  // moves to this object.
+  // Like attach, in a forked child of the trainer. `parent` is the inherited copy of the trainer's segments. Its
+  // mapping of data moves to this object.
   Status attach_inherited(int control_fd, int data_fd, Segments& parent, Error& error);
-  // Monitor: the same, for reading only.
+  // Monitor: attaches for reading only.
   Status watch(int control_fd, int data_fd, Error& error) {
     return attach(control_fd, data_fd, Access::read_only, error);
   }
@@ -150,18 +152,18 @@ class Segments {
     are_poisoned_ = false;
     pair_.unmap();
   }
-  // Worker: needed to reserve more of data later.
+  // Worker: keeps the descriptor of data, to reserve more of data later.
   void keep_data_fd(os::Fd fd) { pair_.keep_data_fd(std::move(fd)); }
-  // Trainer: gives the memory beyond the reserved part of a free slot back to the system, and reserves again what is missing
-  // of that part.
+  // Trainer: gives the memory beyond the reserved part of a free slot back to the system, and reserves missing pages of
+  // the reserved part.
   Status restore_slot(std::uint32_t slot, Error& error) const;
   [[nodiscard]] bool may_have_holes() const { return holes_ == Holes::allowed; }
-  // Trainer: whether data may have been written by a process that is none of the workers.
+  // Trainer: whether a process that is not a worker may have written to data.
   [[nodiscard]] bool is_under_suspicion() const {
     return may_have_holes() && os::may_be_opened_for_writing(pair_.data_fd());
   }
 
-  // Poisons and unpoisons the payload of one slot or of all; see shm/asan.hpp.
+  // Poison or unpoison the payload of one slot or of all slots; see shm/asan.hpp.
   void poison_payload(std::uint32_t slot) const { poison(payload(slot), 0, plan_.slot_stride); }
   void unpoison_payload(std::uint32_t slot) const { unpoison(payload(slot), 0, plan_.slot_stride); }
   void poison_payloads() {

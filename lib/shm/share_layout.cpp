@@ -19,7 +19,7 @@ Status make_share_plan(const ShareGeometry& g, SharePlan& out, Error& error) {
   };
   SharePlan p;
   p.geometry = g;
-  // The limits above keep every product below 2^56: no sum can wrap.
+  // The limits above keep every product below 2^56, so no sum can wrap.
   p.feeder = align(sizeof(SegmentHeader) + sizeof(ShareGeometry), writer_distance);
   p.entries = p.feeder + sizeof(FeederBlock);
   p.catalogue_bytes = align(p.entries + std::uint64_t{g.slots} * sizeof(CatalogueEntry), payload_alignment);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading memory that another process or thread may write, writing memory that it may read, and counters with one writer.
+// Reads of memory that another process or thread may write, writes of memory that it may read, and counters with one
+// writer.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@
 
 namespace feedlane::shm {
 
-// A private copy of an object that another process may be writing. Each word is read once, as a relaxed atomic, so what is
-// validated is what is used. The acquire load that led here provides the order.
+// A private copy of an object that another process may be writing. Reads each word once, as a relaxed atomic, so the
+// validated value is the value that is used. The acquire load that led here provides the order.
 template <class T>
 T read_once(const void* shared) noexcept {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(std::uint64_t) == 0);
@@ -25,13 +26,14 @@ T read_once(const void* shared) noexcept {
   return copy;
 }
 
-// The same for a list of words.
+// Copies a list of words in the same way.
 inline void copy_once(const std::int64_t* shared, std::size_t count, std::vector<std::int64_t>& out) {
   out.resize(count);
   for (std::size_t i = 0; i < count; i++) out[i] = __atomic_load_n(shared + i, __ATOMIC_RELAXED);
 }
 
-// Writes a list that copy_once may be reading: word by word, relaxed. How the reader knows which words it read is its own matter.
+// Writes a list that copy_once may be reading: word by word, relaxed. The reader must find out by other means which
+// words it read.
 inline void write_list(std::int64_t* shared, const std::int64_t* from, std::size_t count) noexcept {
   for (std::size_t i = 0; i < count; i++) __atomic_store_n(shared + i, from[i], __ATOMIC_RELAXED);
 }

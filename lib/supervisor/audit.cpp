@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker's marks and lane must look like.
+// Checks of a worker's marks and lane.
 #include "supervisor/audit.hpp"
 
 namespace feedlane::supervisor {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words for each way in which a worker can end.
+// Texts for each way in which a worker can end.
 #include "supervisor/cause.hpp"
 
 #include <csignal>
@@ -9,7 +9,7 @@
 namespace feedlane::supervisor {
 namespace {
 
-// A fork copies one thread only: the locks that others held stay locked in the child.
+// A fork copies one thread only, so locks that other threads held stay locked in the child.
 const char* hint_at_forks(const Settings& settings) {
   return settings.start == FEEDLANE_START_FORK ? "; a forked worker waits for ever for a lock that another thread of "
                                                  "the trainer held: spawn workers instead"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a worker ended. Every message about a worker's end has these words, after "worker 1: process 2".
+// Describes how a worker ended. Every message about a worker's end contains this text, after "worker 1: process 2".
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 
 namespace feedlane::supervisor {
 
-// Room for the words. Errors have 384 bytes of text.
+// Buffer for the text. An error has 384 bytes of text.
 using Words = char[240];
 
-// `oom_kills`: processes of this memory cgroup that the out-of-memory killer has ended since the loader was created, -1: unknown.
+// `oom_kills`: number of processes of this memory cgroup that the out-of-memory killer has killed since the loader was
+// created, -1: unknown.
 void describe_end(const Member& m, const os::Ending& ending, const Settings& settings, std::int64_t oom_kills,
                   Words& out);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of workers, and their ends.
+// Handles the messages of workers, and their ends.
 #include "supervisor/crew.hpp"
 
 #include <unistd.h>
@@ -30,7 +30,7 @@ Status Crew::set_up(ChildMain child_main, const os::SystemFiles& files, Error& e
 
 Status Crew::open_worker(std::int32_t& id, os::Fd& fd, Error& error) {
   Status s = size() == 0 ? refuse_host(settings_.start, error) : starter_.launcher().open_for_host(error);
-  if (s == FEEDLANE_OK) s = handle_events(error);  // of those that died
+  if (s == FEEDLANE_OK) s = handle_events(error);  // frees the places of workers that died
   return s == FEEDLANE_OK ? starter_.open_place(id, fd, error) : s;
 }
 
@@ -38,7 +38,7 @@ Status Crew::open_worker(std::int32_t& id, os::Fd& fd, Error& error) {
 
 void Crew::sweep() {
   for (ring::Lanes::Message m = roster_.lanes().peek(); m.data != nullptr; m = roster_.lanes().peek()) {
-    owner_.on_result(m.lane, shm::read_once<shm::ResultMessage>(m.data));  // if memory is short for it, it stays
+    owner_.on_result(m.lane, shm::read_once<shm::ResultMessage>(m.data));  // if this throws, the result stays
     roster_.lanes().release(m.lane);
   }
 }
@@ -56,7 +56,7 @@ void Crew::handle(const os::Poller::Event& event) {
   const Tag tag = Tag::unpack(event.tag);
   if (tag.worker >= size()) return;  // not the crew's
   const Peer& peer = roster_.at(tag.worker).peer;
-  if (peer.state() == State::none || peer.generation() != tag.generation) return;  // a predecessor's
+  if (peer.state() == State::none || peer.generation() != tag.generation) return;  // an event of a predecessor
   switch (tag.kind) {
     case Tag::doorbell: return;
     case Tag::socket: return handle_message(tag.worker);
@@ -65,7 +65,7 @@ void Crew::handle(const os::Poller::Event& event) {
 }
 
 Status Crew::handle_events(Error& error) {
-  // A worker has a doorbell, a process and a socket, over which it says three things before its end.
+  // Each worker has a doorbell, a process and a socket, on which it sends three messages before its end.
   const std::size_t rounds = 4 * (3 * size() / ring::Waiter::max_events + 1);
   const auto handle_one = [this](const os::Poller::Event& event) { owner_.on_event(event); };
   if (const Status s = waiter_.poll(rounds, handle_one, error); s != FEEDLANE_OK) return s;
@@ -78,7 +78,7 @@ Status Crew::handle_overdue_events(Error& error) {
   return std::exchange(has_overdue_events_, false) ? handle_events(error) : FEEDLANE_OK;
 }
 
-// Its lane is open as soon as it has attached: until then it has nothing to say there.
+// Receives a message. Opens the worker's lane when it attaches; before that it has no results.
 Peer::Message Crew::receive(std::uint32_t w, Error& error) {
   Member& m = roster_.at(w);
   const Peer::Message message = m.peer.receive(waiter_.poller(), error);
@@ -92,7 +92,7 @@ Peer::Message Crew::receive(std::uint32_t w, Error& error) {
   return message;
 }
 
-// One message. The poller tells of the next, so that a worker that floods its socket cannot hold the trainer up.
+// Handles one message. The poller reports the next one, so a worker that floods its socket can't block the trainer.
 void Crew::handle_message(std::uint32_t w) {
   Member& m = roster_.at(w);
   Peer& peer = m.peer;
@@ -104,21 +104,22 @@ void Crew::handle_message(std::uint32_t w) {
     case Peer::Message::attached: return owner_.on_ready();
     case Peer::Message::ready:
       m.was_late = false;
-      if (peer.is_thread()) roster_.unstick(w);  // its data set took too long to open
+      if (peer.is_thread()) roster_.unstick(w);  // it was stuck because its data set took too long to open
       return owner_.on_ready();
     case Peer::Message::cannot_open: return owner_.on_failure(error);
     case Peer::Message::left:
-      // It cannot write any more. A process of the host's may live on. A child is about to end, and how it does tells why.
+      // The worker can't write any more. A process of the host may continue to run. A child is about to end, and the
+      // way it ends shows why.
       if (!peer.is_child()) return handle_end(w);
       if (peer.is_ending()) return peer.close_socket(poller);
       m.end_deadline = os::Deadline::after(settings_.stop_timeout_ns);
       return peer.let_leave(poller);
     case Peer::Message::hung_up:
-      if (!peer.has_process()) return handle_end(w);  // an offer that nobody took
+      if (!peer.has_process()) return handle_end(w);  // an offer that nothing took
       if (peer.is_ending()) return peer.close_socket(poller);
-      m.has_hung_up = !os::is_exiting(peer.pid());  // an exit closes the socket before the pidfd tells of it
+      m.has_hung_up = !os::is_exiting(peer.pid());  // an exit closes the socket before the pidfd reports it
       return peer.cut_off(poller);
-    case Peer::Message::lost:  // not the worker's fault, but what it said will not come again
+    case Peer::Message::lost:  // not the worker's fault, but the message can't be received again
     case Peer::Message::nonsense: break;
   }
   const bool is_nonsense = message == Peer::Message::nonsense;
@@ -126,7 +127,7 @@ void Crew::handle_message(std::uint32_t w) {
   m.is_invalid = m.is_invalid || is_nonsense;
   error.worker = static_cast<std::int32_t>(w);
   events_.push(is_nonsense ? FEEDLANE_EVENT_INVALID : FEEDLANE_EVENT_WARNING, error);
-  // A child is started again, and the error is returned if it never attaches. The host's process costs the offer.
+  // A child is started again; if it never attaches, the error is returned. For a worker of the host, the offer is lost.
   m.verdict = error;
   if (!is_nonsense && !peer.has_attached() && starter_.launcher().starts_workers()) {
     m.lost_message = true;
@@ -138,7 +139,7 @@ void Crew::handle_message(std::uint32_t w) {
 
 // ---- ends ----
 
-// What a worker said before it died may not have been read yet: above all, why it could not open its data set.
+// Messages that a worker sent before it died may be unread: above all the reason why it could not open its data set.
 void Crew::read_last_messages(std::uint32_t w) {
   for (Peer::Message message = Peer::Message::attached;
        message == Peer::Message::attached || message == Peer::Message::ready;) {
@@ -172,20 +173,21 @@ Error leaving_of(std::uint32_t w, pid_t pid) {
 
 }  // namespace
 
-// By the out-of-memory killer, since the loader was created; -1: unknown. Processes of the host may be in another cgroup.
+// Processes that the out-of-memory killer has killed since the loader was created; -1: unknown, as for processes of the
+// host, which may be in another cgroup.
 std::int64_t Crew::new_oom_kills() const {
   const std::int64_t now = oom_kills_ < 0 || !starter_.launcher().owns_processes() ? -1 : os::oom_kills(files_);
   return now < 0 ? -1 : now - oom_kills_;
 }
 
-// The worker is seen to be gone: what it committed counts, the rest goes to others, and another worker takes its place.
+// The worker has ended: its committed results count, its other tasks go to others, and another worker takes its place.
 void Crew::handle_end(std::uint32_t w) {
   Member& m = roster_.at(w);
   Peer& peer = m.peer;
   read_last_messages(w);
   const bool is_expected = is_stopping_ || peer.is_ending();
   const std::int64_t oom_kills = is_expected ? -1 : new_oom_kills();
-  const bool has_left = peer.has_left() && !peer.is_child();  // a child is about to end, and how it does tells why
+  const bool has_left = peer.has_left() && !peer.is_child();  // for a child, the way its process ended counts
   const bool had_attached = peer.has_attached();
   if (!peer.has_left() && !peer.is_thread()) owner_.on_memory_in_doubt();
   const os::Ending ending = peer.reap();
@@ -195,7 +197,7 @@ void Crew::handle_end(std::uint32_t w) {
   roster_.lanes().close(w);
   const std::uint64_t refused = m.refused_task;
   const std::uint64_t blamed = refused != 0 ? refused : peer.tasks().in_hand();
-  // One that was refused as it attached may have begun a task before it heard of that.
+  // A worker that was refused when it attached may have begun a task before it was killed. That task is not to blame.
   const bool counts_kill = had_attached && !m.is_undead() && !m.lost_message;
   const Gone gone{how, peer.pid(), blamed, counts_kill, is_stopping_};
   const std::int64_t in_hand = owner_.on_gone(w, gone);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workers of a loader: listened to, watched and stopped, with a Starter that starts and replaces them.
+// The workers of a loader. The crew reads their messages, watches and stops them; its Starter starts and replaces them.
 //
-//   crew.cpp    hearing and losing workers
-//   limits.cpp  what follows when a deadline has passed or an audit failed
-//   ending.cpp  asking to end, killing, waiting for ends
+//   crew.cpp    messages of workers, and their ends
+//   limits.cpp  missed deadlines and failed audits
+//   ending.cpp  asks workers to end, kills them, waits for their ends
 //
 // Used by the loader's thread only.
 #pragma once
@@ -27,7 +27,7 @@ namespace feedlane::supervisor {
 
 class Crew {
  public:
-  // All must outlive the crew.
+  // All arguments must outlive the crew.
   Crew(const Settings& settings, shm::Segments& segments, monitor::EventQueue& events, ring::Waiter& waiter,
        CrewOwner& owner)
       : settings_(settings),
@@ -44,45 +44,46 @@ class Crew {
   [[nodiscard]] Roster& roster() { return roster_; }
   [[nodiscard]] const Roster& roster() const { return roster_; }
   [[nodiscard]] Starter& starter() { return starter_; }
-  // 0: the loader is inline.
+  // Number of workers; 0: the loader is inline.
   [[nodiscard]] std::uint32_t size() const { return roster_.size(); }
 
-  // A place for the host's worker: see feedlane_loader_open_worker.
+  // Opens a place for a worker that the host starts: see feedlane_loader_open_worker.
   Status open_worker(std::int32_t& id, os::Fd& fd, Error& error);
 
-  // ---- what happens ----
+  // ---- results, events, deadlines ----
 
-  // Results that are in the lanes. Bounded: a worker has no more tasks than it was sent, and anything else shuts its lane.
+  // Takes all results from the lanes. Bounded, because a worker has no more open tasks than it was sent, and any other
+  // result shuts its lane.
   void sweep();
-  // An event of the waiter, if it is the crew's.
+  // Handles an event of the waiter; ignores events that are not the crew's.
   void handle(const os::Poller::Event& event);
-  // Deaths, messages and deadlines that have come, without a wait.
+  // Handles pending deaths and messages and missed deadlines. Doesn't wait.
   Status handle_events(Error& error);
-  // handle_events, if a worker must have said more than was received.
+  // Calls handle_events if a worker's socket must hold a message that was not received.
   Status handle_overdue_events(Error& error);
-  // A result has come from a worker that has not said it is ready: that word is waiting.
+  // Called for a result of a worker whose Ready was not received: it is waiting in the socket.
   void expect_events() { has_overdue_events_ = true; }
-  // Compares what the workers say with what is known. With the doorbell armed before a sleep: a worker rings after it has
-  // marked a task answered, so nothing is missed until the next ring.
+  // Compares the workers' rows and lanes with what the trainer knows. Call it with the doorbell armed before a sleep: a
+  // worker rings after it has marked a task answered, so a change after the audit wakes the trainer.
   void audit();
   void look() { deadlines_.look(roster_.members()); }
-  // When the trainer has to look after its workers again.
+  // When the next deadline of a worker passes, and when the trainer must look again: see Deadlines.
   [[nodiscard]] os::Deadline next_deadline() const { return deadlines_.next(roster_.members()); }
   [[nodiscard]] os::Deadline next_look() const { return deadlines_.next_look(roster_.members()); }
-  // Ends a worker for words that cannot be true. What is left in its lane is not believed, and its tasks stay its own until
-  // it is gone. task: the one that is blamed, 0: none.
+  // Ends a worker whose row or results cannot be valid. The rest of its lane is ignored, and its tasks go to others
+  // only after its end. `task`: the task to blame, 0: none.
   void disown(std::uint32_t worker, std::uint64_t task, const Error& why);
   void note_progress(std::uint32_t worker, std::int64_t at_ns) { deadlines_.note_progress(roster_.at(worker), at_ns); }
 
   // ---- ending ----
 
-  // All workers at once: done-event, then SIGTERM, then SIGKILL. What is left of processes has `death_ns` since then to go.
+  // Ends all workers at once: done-event, then SIGTERM, then SIGKILL. After SIGKILL, processes have `death_ns` to end.
   Status end(std::int64_t death_ns, Error& error);
-  // Asks all to end, and waits for them until the deadline. TIMEOUT, INTERRUPTED.
+  // Asks all workers to end, and waits for their ends until the deadline. TIMEOUT, INTERRUPTED.
   Status end_gently(os::Deadline deadline, Error& error);
-  // Asks all to end, without a wait.
+  // Asks all workers to end. Doesn't wait.
   void ask_to_end() noexcept;
-  // Without a wait: those that are still there are killed, those that cannot be are asked to end.
+  // Asks all workers to end, and kills the children. Doesn't wait.
   void abandon() noexcept;
 
  private:
@@ -116,9 +117,9 @@ class Crew {
   Roster roster_;
   Deadlines deadlines_;
   Starter starter_;
-  std::vector<std::uint64_t> oldest_;  // see audit
+  std::vector<std::uint64_t> oldest_;  // used by `audit`
   os::SystemFiles files_;
-  std::int64_t oom_kills_ = -1;  // of this memory cgroup when the loader was created, -1: unknown
+  std::int64_t oom_kills_ = -1;  // count of this memory cgroup when the loader was created, -1: unknown
   bool is_stopping_ = false;
   bool has_overdue_events_ = false;
 };

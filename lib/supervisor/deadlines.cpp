@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When workers have to have attached, opened, made progress and ended.
+// Computes the deadlines of workers, and restarts them after an absence of the trainer.
 #include "supervisor/deadlines.hpp"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace feedlane::supervisor {
 namespace {
 
-// How often in a row a worker without progress may have its time begin anew because the trainer was away.
+// How often in a row the deadline of a worker without progress may be restarted because the trainer was away.
 constexpr std::uint32_t most_excuses = 8;
 
 }  // namespace
@@ -53,8 +53,8 @@ os::Deadline Deadlines::next_look(std::span<const Member> members) const {
                                                        : os::Deadline::never();
 }
 
-// A trainer that has not looked for half of a deadline may have been stopped, or have got no processor, and its workers too:
-// their time begins anew. A shorter absence leaves them the other half.
+// A trainer that has not looked for half of a time limit may have been stopped, or may have got no processor, and its
+// workers too. So their deadlines are restarted. After a shorter absence they still have the other half.
 void Deadlines::look(std::span<Member> members) {
   const std::int64_t now = os::now_ns();
   const std::int64_t absence = now - std::exchange(last_look_ns_, now);
@@ -62,7 +62,7 @@ void Deadlines::look(std::span<Member> members) {
   for (Member& m : members) excuse(m, absence);
 }
 
-// The trainer may as well have worked all the time, as one that is busy elsewhere does. So the number of excuses is limited.
+// The trainer may have run all the time, busy elsewhere, and its workers too. So the number of excuses is limited.
 void Deadlines::excuse(Member& m, std::int64_t absence_ns) const {
   if (m.excused >= most_excuses) return;
   if (has_task_deadline(m) && absence_ns > settings_.task_timeout_ns / 2) {
@@ -82,15 +82,15 @@ std::int64_t Deadlines::attach_deadline_ns(bool has_one) const {
   return has_one && settings_.has_start_timeout() ? os::now_ns() + settings_.start_timeout_ns : FEEDLANE_FOREVER;
 }
 
-// Without a deadline for tasks there is none for opening a data set either, which may take long.
+// Without a task timeout there is no deadline for opening a data set either, because that may take long.
 std::int64_t Deadlines::open_deadline_ns() const { return attach_deadline_ns(settings_.has_task_timeout()); }
 
 bool Deadlines::has_task_deadline(const Member& m) const {
   return settings_.has_task_timeout() && m.is_ready() && m.peer.tasks().unfinished() != 0;
 }
 
-// From the last sign of life: a task was sent to an idle worker, another one was begun or answered, or an absence ended. What
-// the worker itself says about when it began is not needed.
+// Counted from the last progress: a task was sent to an idle worker, a task was begun or answered, or an absence of the
+// trainer ended. The worker's own record of when it began a task is not used.
 std::int64_t Deadlines::task_deadline_ns(const Member& m) const {
   const std::int64_t timeout = settings_.task_timeout_ns;
   return m.progress_ns > FEEDLANE_FOREVER - timeout ? FEEDLANE_FOREVER : m.progress_ns + timeout;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must have happened by when: workers attach, open their data sets, make progress with their tasks, and end when they say
-// so. This says when that is; the crew does what follows.
+// Deadlines of workers: to attach, to open the data set, to make progress with tasks, and to end after Leaving.
+// Deadlines computes them; Crew acts on missed ones.
 //
-// Deadlines are judged by the time of the last `look`, which is when the workers' words were read: a worker that is stopped
-// after it, together with the trainer, is not late.
+// All deadlines except the one after Leaving are compared with the time of the last `look`, which is when the workers'
+// messages were read. So a worker that is stopped after it, together with the trainer, is not late.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace feedlane::supervisor {
 
-// How long a process may take to end after SIGKILL before what it had continues elsewhere, and before `stop` gives up waiting.
+// How long a process may take to end after SIGKILL before its batch continues in another slot, and before `stop` gives
+// up.
 constexpr std::int64_t patience_with_death_ns = 1'000'000'000;
 constexpr std::int64_t longest_death_ns = 10'000'000'000;
 
@@ -23,20 +24,20 @@ class Deadlines {
  public:
   explicit Deadlines(const Settings& settings) : settings_(settings) {}
 
-  // Reads the clock. A trainer that was away for long gives its workers their time anew.
+  // Reads the clock. If the trainer was away for long, the deadlines of its workers are restarted.
   void look(std::span<Member> members);
   // The time of the last look.
   [[nodiscard]] std::int64_t now_ns() const { return last_look_ns_; }
   // When the next deadline passes.
   [[nodiscard]] os::Deadline next(std::span<const Member> members) const;
-  // When a trainer that waits for a deadline looks again, so that it knows whether it ran meanwhile.
+  // When a trainer that waits for a deadline must look again, to notice whether it was stopped in between.
   [[nodiscard]] os::Deadline next_look(std::span<const Member> members) const;
 
   enum class Missed { nothing, restart, start, end, task, death };
-  // The deadline of this worker that has passed.
+  // Which deadline of this worker has passed.
   [[nodiscard]] Missed missed_by(const Member& m) const;
 
-  // A worker whose tasks have a time limit made progress: its time begins anew.
+  // The worker has made progress: restarts the time limit of its task.
   void note_progress(Member& m, std::int64_t at_ns) const {
     m.progress_ns = at_ns;
     m.excused = 0;

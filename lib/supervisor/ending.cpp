@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers are asked to end, killed, and waited for. A loader that is freed without a wait leaves them to the kernel.
+// Asks workers to end, kills them, waits for their ends. A loader that is freed without a wait leaves them to the
+// kernel.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,8 @@
 namespace feedlane::supervisor {
 namespace {
 
-// A tracer may still have some that have ended: a sanitizer's detaches soon, a debugger when it is told to. No event tells when.
+// A tracer may still hold workers that have ended. A sanitizer detaches soon, a debugger on its user's command. No
+// event reports this.
 void wait_for_tracers(const CrewOwner& owner) {
   const os::Deadline until = os::Deadline::after(patience_with_death_ns);
   while (!os::reap_abandoned() && !owner.is_cut_short() && until.remaining_ns() > 0) (void)::usleep(1000);
@@ -20,7 +22,7 @@ void wait_for_tracers(const CrewOwner& owner) {
 
 }  // namespace
 
-// A worker that never stops ringing causes an event in every round, so the clock is looked at in each.
+// Checks the clock in every round, because a worker that never stops ringing causes an event in each.
 Status Crew::wait_for_ends(os::Deadline deadline, bool is_interruptible, Error& error) {
   const auto handle_one = [this](const os::Poller::Event& event) { owner_.on_event(event); };
   while (roster_.any_there()) {
@@ -32,7 +34,8 @@ Status Crew::wait_for_ends(os::Deadline deadline, bool is_interruptible, Error& 
   return FEEDLANE_OK;
 }
 
-// Those that were stuck before may have gone since, or go soon: a process with much memory takes its time.
+// Waits for processes that SIGKILL did not end within their time. They may end soon: a process with much memory takes
+// its time.
 Status Crew::wait_for_undead(std::int64_t death_ns, Error& error) {
   const auto is_undead = [](const Member& m) { return m.is_undead(); };
   while (std::any_of(roster_.members().begin(), roster_.members().end(), is_undead)) {
@@ -43,14 +46,14 @@ Status Crew::wait_for_undead(std::int64_t death_ns, Error& error) {
     const Status s = waiter_.sleep_on_descriptors(os::Deadline::at(last), handle_one, error);
     if (owner_.is_cut_short()) return FEEDLANE_INTERRUPTED;
     if (s < 0) return s;
-    // As in wait_for_ends: what a consumer of a shared loader has said is an event in every round.
+    // As in wait_for_ends: an unread message of a consumer of a shared loader causes an event in every round.
     if (os::now_ns() >= last && std::any_of(roster_.members().begin(), roster_.members().end(), is_undead))
       return FEEDLANE_TIMEOUT;
   }
   return FEEDLANE_OK;
 }
 
-// The done-event for those that have attached. The others have nothing to finish.
+// Rings the done-event of workers that have attached. The others have nothing to finish.
 void Crew::ask_each_to_end() {
   for (std::uint32_t w = 0; w < size(); w++) {
     Peer& peer = roster_.at(w).peer;
@@ -72,12 +75,13 @@ void Crew::ask_to_end() noexcept {
   is_stopping_ = true;
   try {
     ask_each_to_end();
-  } catch (const std::bad_alloc&) {  // the others are asked by `end`, or ended by `abandon`
+  } catch (const std::bad_alloc&) {  // `end` asks the others, or `abandon` ends them
   }
   is_stopping_ = false;
 }
 
-// Cutting their lifelines kills the others that are tied. Those that are not, and threads, end with their next task.
+// Kills the children. Other tied workers are killed when the destructor cuts their lifelines. Untied ones, and threads,
+// end with their next task.
 void Crew::abandon() noexcept {
   if (roster_.any_there()) ask_to_end();
   for (Member& m : roster_.members())
@@ -101,7 +105,7 @@ Status Crew::end(std::int64_t death_ns, Error& error) {
   is_stopping_ = true;
   for (Member& m : roster_.members()) m.start_again_ns = 0;
   starter_.launcher().withdraw_offers();
-  Status s = handle_events(error);  // of those that have attached since
+  Status s = handle_events(error);  // receives Attached of workers that have attached since
   ask_each_to_end();
   if (s >= 0) s = wait_for_ends(os::Deadline::after(settings_.stop_timeout_ns), false, error);
   if (s == FEEDLANE_TIMEOUT) {

@@ -13,8 +13,8 @@ namespace {
 class SpawnLauncher final : public Launcher {
  public:
   explicit SpawnLauncher(const Settings& settings) : Launcher(settings.start), settings_(settings) {}
-  // The working directory and PATH may be others when workers are started. Without a descriptor of the directory, which this process
-  // may be in but may not enter, workers start where it is then.
+  // Saves the working directory and the files that PATH leads to, because both may change before workers are started. A
+  // process may be in a directory that it may not open. Then workers start in the working directory of that time.
   Status set_up(Error&) override {
     os::open_working_directory(directory_);
     if (!settings_.is_own_program) files_ = os::find_program(settings_.argv[0]);
@@ -31,12 +31,12 @@ class SpawnLauncher final : public Launcher {
   }
 
  protected:
-  [[nodiscard]] std::uint64_t when_starting() const override { return 3; }  // the pipe of os::spawn too
+  [[nodiscard]] std::uint64_t when_starting() const override { return 3; }  // also the pipe of os::spawn
 
  private:
   const Settings& settings_;
-  os::Fd directory_;                // that the loader was created in
-  std::vector<std::string> files_;  // of the program
+  os::Fd directory_;                // in which the loader was created
+  std::vector<std::string> files_;  // candidates for the program
 };
 
 class ForkLauncher final : public Launcher {
@@ -51,7 +51,7 @@ class ForkLauncher final : public Launcher {
   }
 
  protected:
-  // The pidfd too, and the pipe of os::CpusReport.
+  // Also the pidfd and, if processors are set, the pipe of os::CpusReport.
   [[nodiscard]] std::uint64_t when_starting() const override { return settings_.cpus.empty() ? 2 : 4; }
 
  private:
@@ -59,7 +59,7 @@ class ForkLauncher final : public Launcher {
   ChildMain child_main_;
 };
 
-// Threads of this process come when they like.
+// Workers are threads of this process, which attach when they like.
 class ThreadLauncher final : public Launcher {
  public:
   ThreadLauncher() : Launcher(FEEDLANE_START_THREAD) {}
@@ -72,7 +72,8 @@ class ThreadLauncher final : public Launcher {
   [[nodiscard]] bool starts_early() const override { return true; }
   [[nodiscard]] bool owns_processes() const override { return false; }
   [[nodiscard]] bool can_kill() const override { return false; }
-  // No pidfd, but the worker's side is in this process too: six, and both segments when it attaches, as all may at once.
+  // No pidfd, but the worker's side is in this process too: six descriptors, and both segments during the attach. All
+  // workers may attach at once.
   [[nodiscard]] std::uint64_t descriptors(std::uint64_t workers) const override { return 11 * workers + 1; }
   [[nodiscard]] bool has_start_deadline() const override { return false; }
   [[nodiscard]] const char* blamed_argument() const override { return "config.task_timeout_ns"; }
@@ -93,7 +94,7 @@ class ThreadLauncher final : public Launcher {
   std::vector<os::Fd> offers_;  // sockets that no thread has taken yet
 };
 
-// Processes of the host's, which asks for each socket by open_worker.
+// Workers are processes that the host starts. The host asks for each socket by open_worker.
 class ExternalLauncher final : public Launcher {
  public:
   ExternalLauncher() : Launcher(FEEDLANE_START_EXTERNAL) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows when a deadline has passed, or when a worker's words cannot be true.
+// Acts on missed deadlines and failed audits.
 #include <cstring>
 #include <string>
 
@@ -29,7 +29,7 @@ void Crew::check_deadlines() {
   }
 }
 
-// It has not attached, or not opened its data set. Where others continue it is replaced, as one that died.
+// The worker has not attached, or not opened its data set. If others continue, it is replaced like a dead worker.
 void Crew::give_up_start(std::uint32_t w) {
   Member& m = roster_.at(w);
   Peer& peer = m.peer;
@@ -46,7 +46,7 @@ void Crew::give_up_start(std::uint32_t w) {
     if (is_replaced || !starter_.launcher().starts_workers()) events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
     else owner_.on_failure(error);
   }
-  if (peer.is_thread()) {  // it cannot be ended
+  if (peer.is_thread()) {  // a thread can't be ended
     if (is_replaced) stick(w);
     return;
   }
@@ -55,7 +55,8 @@ void Crew::give_up_start(std::uint32_t w) {
   else handle_end(w);
 }
 
-// It makes no progress with its task: named, ended, and seen to be gone before its tasks go to others.
+// The worker makes no progress with its task. It is reported and killed; its tasks go to others once its end is
+// observed.
 void Crew::give_up_task(std::uint32_t w) {
   Member& m = roster_.at(w);
   Peer& peer = m.peer;
@@ -78,8 +79,9 @@ void Crew::give_up_task(std::uint32_t w) {
   peer.cut_off(waiter_.poller());
 }
 
-// It was sent SIGKILL long ago and is still there: in uninterruptible sleep on a disk or network that does not answer, or
-// frozen. Its rings and its row are its own until its pidfd says that it is gone, so its place stays taken until then.
+// The worker was sent SIGKILL long ago and still exists: it is frozen, or in uninterruptible sleep on a disk or network
+// that does not answer. It may use its rings and its row until its pidfd reports its end, so its place stays taken
+// until then.
 void Crew::give_up_death(std::uint32_t w) {
   drain_lane(w);  // what it committed counts
   Member& m = roster_.at(w);
@@ -123,16 +125,16 @@ void Crew::audit(std::uint32_t w, std::uint64_t oldest) {
   if (!m.peer.has_attached() || !m.peer.is_live()) return;
   Error error;
   if (check_marks(w, m, marks, roster_.lanes(), oldest, error) != FEEDLANE_OK) {
-    std::uint64_t blamed = marks.in_hand;  // the task it was at, if that can be told
+    std::uint64_t blamed = marks.in_hand;  // the task in hand, if the mark is valid
     if (!owner_.has_task(w, blamed)) blamed = marks.begun;
     if (!owner_.has_task(w, blamed)) blamed = oldest;
     return disown(w, blamed, error);
   }
-  // Starting a task counts as progress, so a worker can extend its deadline at most once a task, whatever it says.
+  // Beginning a task counts as progress. So a worker can extend its deadline at most once per task, whatever it writes.
   if (marks.begun > m.seen_task && owner_.has_task(w, marks.begun)) deadlines_.note_progress(m, now);
   m.seen_task = marks.begun;
-  // So does passing over samples that its shard delivered before, which takes as long as making them did: at most once for each
-  // such sample.
+  // Passing over a sample that its shard delivered before counts as progress too, because it takes as long as making
+  // the sample did. This extends the deadline at most once per such sample.
   const std::uint64_t passed_over = tasks.passed_over();
   if (passed_over > m.seen_passed_over && passed_over <= owner_.delivered_by(w)) {
     deadlines_.note_progress(m, now);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose workers a crew has: what the crew tells its owner, and asks it. The crew knows how workers live and die; what their
-// tasks are about is the owner's.
+// The owner of a crew: what the crew reports to it, and queries from it. The crew manages the lives of workers; only
+// the owner knows the contents of their tasks.
 #pragma once
 
 #include <sys/types.h>
@@ -14,22 +14,21 @@
 
 namespace feedlane::supervisor {
 
-// What a worker that is gone leaves behind.
+// A worker that is gone, as reported to the owner.
 struct Gone {
-  const char* how;  // the end of "worker 1: process 2 ..."
+  const char* how;  // text after "worker 1: process 2 "
   pid_t pid;
-  std::uint64_t blamed_task;  // what it had in hand, or was cut off for
-  bool counts_kill;           // false: it was counted when the worker got stuck, or the worker was not to blame
+  std::uint64_t blamed_task;  // the task that it had in hand, or was cut off for
+  bool counts_kill;           // false: it was counted when the worker got stuck, or the task is not to blame
   bool is_stopping;           // all workers are being ended
 };
 
-// A task that a worker has, for messages. batch -1: it has no such task.
+// A worker's task, for messages. batch -1: the worker has no such task.
 struct TaskFacts {
   std::int64_t batch = -1;
   std::int64_t sample = -1;  // of the row in hand
 };
 
-// What the crew tells its owner, and asks.
 class CrewOwner {
  public:
   virtual void on_result(std::uint32_t worker, const shm::ResultMessage& result) = 0;
@@ -37,30 +36,30 @@ class CrewOwner {
   virtual void on_ready() = 0;
   // A worker is gone: its tasks go to others. Returns the batch that it had in hand, -1: none.
   virtual std::int64_t on_gone(std::uint32_t worker, const Gone& gone) = 0;
-  // A worker hangs and cannot be ended; it may write on. What it has goes to others.
+  // A worker hangs and cannot be ended. It may continue to write its slot. Its tasks go to others.
   virtual void on_stuck(std::uint32_t worker) = 0;
-  // The workers cannot continue: `next` returns this error from here on.
+  // The workers cannot continue: from now on `next` returns this error.
   virtual void on_failure(const Error& error) = 0;
-  // A worker that could reach all slots ended without a word.
+  // A worker that could write all slots ended without Leaving.
   virtual void on_memory_in_doubt() = 0;
 
-  // The worker is stuck with this task, which counts as a death: a batch that does this to every worker is given up. Returns the
-  // batch, -1: it has no such task. `how` as in Gone.
+  // The worker is stuck with this task. Counts as a death, so that a batch which makes every worker stuck is given up.
+  // Returns the batch, -1: the worker has no such task. `how`: as in Gone.
   virtual std::int64_t count_kill(std::uint32_t worker, std::uint64_t task, pid_t pid, const char* how) = 0;
   [[nodiscard]] virtual TaskFacts facts_of(std::uint32_t worker, std::uint64_t task, std::uint64_t row) const = 0;
   [[nodiscard]] virtual bool has_task(std::uint32_t worker, std::uint64_t task) const = 0;
   // For each worker the first task that it has not answered, UINT64_MAX: none.
   virtual void find_oldest_tasks(std::vector<std::uint64_t>& of_worker) const = 0;
-  // Samples that it may have to pass over in its shard.
+  // Number of samples that the worker may have to pass over in its shard because they were delivered.
   [[nodiscard]] virtual std::uint64_t delivered_by(std::uint32_t worker) const = 0;
   [[nodiscard]] virtual std::int64_t epoch() const = 0;
-  // The epoch needs workers still.
+  // Whether the epoch still needs workers.
   [[nodiscard]] virtual bool is_work_left() const = 0;
-  // Each batch has one worker that alone can make it.
+  // Whether each batch can be made by one worker only.
   [[nodiscard]] virtual bool binds_workers() const = 0;
-  // The loader was closed: waits end with INTERRUPTED.
+  // Whether the loader was closed, so that waits end with INTERRUPTED.
   [[nodiscard]] virtual bool is_cut_short() const = 0;
-  // An event of the waiter while the crew waits: the crew's own go to Crew::handle.
+  // An event of the waiter while the crew waits. The owner passes the crew's events to Crew::handle.
   virtual void on_event(const os::Poller::Event& event) = 0;
 
  protected:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a worker's channel, starts its process, hears it over its socket, and ends it.
+// Opens a worker's channel, starts its process, receives its messages, and ends it.
 #include "supervisor/peer.hpp"
 
 #include <unistd.h>
@@ -96,7 +96,7 @@ Status Peer::fork(const os::NumberSet* cpus, os::Poller& poller, bool& is_child,
   return watch(poller, error);
 }
 
-// A child of ours, tied before it ran. One whose end would not be seen mustn't live on.
+// Watches a child, which was tied to the lifeline before it ran. If its end can't be observed, the child is killed.
 Status Peer::watch(os::Poller& poller, Error& error) {
   kind_ = Kind::child;
   untied_.reset();
@@ -136,7 +136,7 @@ Peer::Message Peer::receive(os::Poller& poller, Error& error) {
   const Status s = os::receive_message(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), received, error);
   if (s == FEEDLANE_AGAIN) return Message::nothing;
   if (s < 0) return Message::lost;
-  // Also when it has said so before, and there was too little memory to go by it.
+  // `left` also if Leaving was received before, but memory was too short to act on it.
   if (s != FEEDLANE_OK) return said_.leaving ? Message::left : Message::hung_up;
   if (!received.truncated && message.magic == worker::attached_magic && received.bytes == sizeof message.attached &&
       !said_.attached) {
@@ -161,7 +161,7 @@ Peer::Message Peer::receive(os::Poller& poller, Error& error) {
     }
   }
   if (message.magic == worker::leaving_magic &&
-      received.bytes == sizeof message.leaving) {  // also before it has attached
+      received.bytes == sizeof message.leaving) {  // allowed before Attached too
     said_.leaving = true;
     return Message::left;
   }
@@ -184,9 +184,9 @@ Peer::Message Peer::read_attached(os::Received& received, os::Poller& poller, Er
     set_pid(::getpid());
   } else {
     const Status s = os::open_sender(received, process_, error);
-    if (s == FEEDLANE_E_PEER_DEAD) return Message::hung_up;  // and its parent knows
+    if (s == FEEDLANE_E_PEER_DEAD) return Message::hung_up;  // its parent reports its end
     if (s == FEEDLANE_E_OS) return Message::lost;
-    if (s != FEEDLANE_OK || sender <= 0) {  // whom it can't see the trainer couldn't kill either
+    if (s != FEEDLANE_OK || sender <= 0) {  // the trainer couldn't kill a process that it can't see
       process_.reset();
       (void)error.refuse(FEEDLANE_E_CORRUPT, "pidfd", sender, 1,
                          "worker {} is process {} (0: in a PID namespace beside this one) but sent no pidfd of it", id_,
@@ -202,7 +202,7 @@ Peer::Message Peer::read_attached(os::Received& received, os::Poller& poller, Er
     }
     set_pid(sender);
     if (poller.add(process_.get(), Tag{id_, generation(), Tag::process}.pack(), error) != FEEDLANE_OK) {
-      process_.reset();  // its end would not be seen
+      process_.reset();  // its end could not be observed
       return Message::lost;
     }
   }
@@ -213,7 +213,7 @@ Peer::Message Peer::read_attached(os::Received& received, os::Poller& poller, Er
 
 Peer::Message Peer::read_ready(const worker::Ready& ready, Error& error) {
   said_.ready = true;
-  if (is_ending()) return Message::nothing;  // it was asked to end meanwhile
+  if (is_ending()) return Message::nothing;  // it was asked to end before
   if (ready.status == FEEDLANE_OK) {
     set_state(State::ready);
     return Message::ready;
@@ -238,7 +238,7 @@ void Peer::ask_to_end() {
 void Peer::kill(int signal) {
   if (!process_) return;
   if (signal == SIGKILL && killed_ns_ == 0) killed_ns_ = os::now_ns();
-  // A worker that we started leads a group of its own; children that it started go with it.
+  // A child leads a process group, so the children that it started are signaled too.
   if (is_child()) os::send_signal_to_group(process_.get(), pid(), signal);
   os::send_signal(process_.get(), signal);
 }
@@ -257,8 +257,7 @@ void Peer::close_socket(os::Poller& poller) {
 
 void Peer::cut_off(os::Poller& poller) {
   ending_ = Ending::cut_off;
-  if (is_thread())
-    return tasks_.ring_done(generation());  // a thread cannot be killed: its word that it leaves is still wanted
+  if (is_thread()) return tasks_.ring_done(generation());  // a thread can't be killed, and its Leaving must be received
   kill(SIGKILL);
   lifeline_.cut();
   close_socket(poller);
@@ -277,7 +276,7 @@ bool Peer::escalate() {
 }
 
 void Peer::close(os::Poller& poller) {
-  // The worker may still have duplicates, which would keep a closed descriptor in the set.
+  // Removes them first, because duplicates in the worker would keep closed descriptors in the epoll set.
   close_socket(poller);
   poller.remove(trainer_event_.get());
   poller.remove(process_.get());

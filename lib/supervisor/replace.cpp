@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another worker in the place of one that is gone.
+// Starts replacements for workers that are gone.
 #include <new>
 
 #include "supervisor/starter.hpp"
@@ -7,9 +7,10 @@
 namespace feedlane::supervisor {
 namespace {
 
-// Generations in a row that may end before they attach: a program that is no worker ends at once, every time.
+// A place is given up after this many generations in a row that ended before they attached. A program that is not a
+// worker ends at once, every time.
 constexpr std::uint32_t max_start_failures = 5;
-// How often it is tried again to replace a worker that cannot be replaced for want of something.
+// Interval between attempts to start a replacement that could not be started for lack of a resource.
 constexpr std::int64_t start_again_every_ns = 100'000'000;
 
 void tell_of_starts(std::uint32_t w, const Member& m, const Gone& gone, const std::vector<std::string>& argv,
@@ -24,7 +25,7 @@ void tell_of_starts(std::uint32_t w, const Member& m, const Gone& gone, const st
 
 }  // namespace
 
-// In place of a worker that died. Too little memory is a failure to start like any other.
+// Starts a replacement. Too little memory is a failed start like any other.
 Status Starter::start_again(std::uint32_t w, Error& error) {
   try {
     return start(w, error);
@@ -37,8 +38,8 @@ Status Starter::start_again(std::uint32_t w, Error& error) {
 
 void Starter::replace(std::uint32_t w, bool had_attached, const Gone& gone) {
   Member& m = roster_.at(w);
-  if (!launcher_->starts_workers()) return;  // the host brings another one
-  if (m.lost_message) {                      // the same would happen at once; it was told
+  if (!launcher_->starts_workers()) return;  // the host starts another one
+  if (m.lost_message) {                      // an immediate start would fail too; the error was reported
     m.start_again_ns = os::now_ns() + start_again_every_ns;
     return;
   }
@@ -61,10 +62,10 @@ void Starter::replace(std::uint32_t w, bool had_attached, const Gone& gone) {
   if (roster_.any_there()) events_.push(FEEDLANE_EVENT_WARNING, error);  // the others continue
 }
 
-// Its starts fail every time. The others continue without it, until the next epoch tries again.
+// The starts in this place fail every time. The others continue without it, until the next epoch tries again.
 void Starter::give_up_place(std::uint32_t w, const Gone& gone) {
   Member& m = roster_.at(w);
-  Error error = m.verdict;  // the last one's, if that was what was wrong
+  Error error = m.verdict;  // why the last generation was ended, if it was
   if (error.code == FEEDLANE_OK) tell_of_starts(w, m, gone, settings_.argv, error);
   error.worker = static_cast<std::int32_t>(w);
   if (owner_.binds_workers() || !roster_.others_continue(w)) return owner_.on_failure(error);
@@ -72,14 +73,15 @@ void Starter::give_up_place(std::uint32_t w, const Gone& gone) {
   events_.push(FEEDLANE_EVENT_WARNING, error);
 }
 
-// What is missing now may be there then.
+// Tries again later, when the missing resource may be available.
 void Starter::start_later(std::uint32_t w, Error& error) {
   error.worker = static_cast<std::int32_t>(w);
   roster_.at(w).start_again_ns = os::now_ns() + start_again_every_ns;
   if (!roster_.any_there()) error_ = error;
 }
 
-// What was missing may be there by now. The first failure was told; as long as no worker is there, every one is.
+// The missing resource may be available now. The first failure was reported. As long as there is no worker, each
+// further failure is returned.
 void Starter::start_at_last(std::uint32_t w) {
   Member& m = roster_.at(w);
   if (!owner_.is_work_left()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of all workers together.
+// Queries about all workers of a crew.
 #include "supervisor/roster.hpp"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ bool Roster::any_there() const {
   return std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.is_there() && !m.is_undead(); });
 }
 
-// One in whose place a worker was given up before its data set was open does not count until it is ready, or two that never
-// open would be replaced in turn for ever.
+// A worker whose predecessor was given up before its data set was open counts only once it is ready. Otherwise two
+// workers that never open their data sets would be replaced in turn for ever.
 bool Roster::others_continue(std::uint32_t worker) const {
   const Member* const own = &members_[worker];
   return std::any_of(members_.begin(), members_.end(), [&](const Member& m) {

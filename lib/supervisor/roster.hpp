@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The places of a crew: who is in them, and the lanes that their results come by.
+// The places of a crew, the workers in them, and the lanes of their results.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ class Roster {
   [[nodiscard]] std::span<const Member> members() const { return members_; }
   [[nodiscard]] ring::Lanes& lanes() { return lanes_; }
 
-  // A worker is ready, or may become ready.
+  // Whether a place has a worker. Undead workers don't count.
   [[nodiscard]] bool any_there() const;
-  // A worker is there that was asked to end, or has failed.
+  // Whether a worker was asked to end or has failed. Undead workers don't count.
   [[nodiscard]] bool any_ending() const;
-  // Another worker has attached and takes tasks, or will once its data set is open.
+  // Whether another worker has attached and takes tasks, or will take them once its data set is open.
   [[nodiscard]] bool others_continue(std::uint32_t worker) const;
 
-  // Workers that are stuck: see Member::is_stuck.
+  // Number of workers that are stuck: see Member::is_stuck.
   [[nodiscard]] std::uint32_t stuck() const { return stuck_; }
   void set_stuck(std::uint32_t worker) {
     if (!std::exchange(members_[worker].is_stuck, true)) stuck_++;
   }
-  // It has answered, or is gone.
+  // The worker has answered, or is gone.
   void unstick(std::uint32_t worker) {
     if (std::exchange(members_[worker].is_stuck, false)) stuck_--;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a loader's configuration says about its workers.
+// The part of a loader's configuration that concerns its workers.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Settings {
   std::uint32_t workers = 0;  // 0: inline
   std::int32_t start = FEEDLANE_START_SPAWN;
   std::vector<std::string> argv;
-  bool is_own_program = false;  // workers are this program again
+  bool is_own_program = false;  // workers run this program
   std::vector<std::string> environment;
   bool lifeline = true;  // workers die with the trainer
   std::int64_t start_timeout_ns = 0;
@@ -24,7 +24,7 @@ struct Settings {
   std::int64_t term_timeout_ns = 0;
   std::int64_t task_timeout_ns = FEEDLANE_FOREVER;
   std::uint32_t max_restarts = 0;
-  std::vector<os::NumberSet> cpus;  // worker w runs on set w modulo their number; empty: where this process does
+  std::vector<os::NumberSet> cpus;  // worker w runs on set w % size(); empty: on this process's processors
 
   [[nodiscard]] const os::NumberSet* cpus_of(std::uint32_t worker) const {
     return cpus.empty() ? nullptr : &cpus[worker % cpus.size()];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers are started in the places that the library fills, or by the host.
+// Opens places and starts workers in them, for the library and for the host.
 #include "supervisor/starter.hpp"
 
 #include <unistd.h>
@@ -51,7 +51,7 @@ Status Starter::start(std::uint32_t w, Error& error) {
   Status s = open(w, theirs, error);
   if (s == FEEDLANE_OK) {
     s = launcher_->start(roster_.at(w).peer, std::move(theirs), waiter_.poller(), error);
-    if (s != FEEDLANE_OK) roster_.lanes().close(w);  // whatever it was that ran
+    if (s != FEEDLANE_OK) roster_.lanes().close(w);  // even if a process ran: it was killed
   }
   if (s != FEEDLANE_OK) error.worker = static_cast<std::int32_t>(w);
   return s;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts workers in the places of a roster, and others in the places of those that are gone.
+// Starts workers in the places of a roster, and replacements for workers that are gone.
 //
 //   starter.cpp  starting
 //   replace.cpp  replacing
@@ -25,7 +25,7 @@ namespace feedlane::supervisor {
 
 class Starter {
  public:
-  // All must outlive the starter.
+  // All arguments must outlive the starter.
   Starter(const Settings& settings, shm::Segments& segments, monitor::EventQueue& events, ring::Waiter& waiter,
           CrewOwner& owner, Roster& roster, Deadlines& deadlines)
       : settings_(settings),
@@ -41,20 +41,20 @@ class Starter {
   [[nodiscard]] Launcher& launcher() { return *launcher_; }
   [[nodiscard]] const Launcher& launcher() const { return *launcher_; }
 
-  // Every place that the library fills has a worker after this, or one on its way.
+  // Starts a worker in each empty place that the library fills.
   Status start_missing(Error& error);
-  // A place for the host's worker: see feedlane_loader_open_worker.
+  // Opens a place for a worker that the host starts: see feedlane_loader_open_worker.
   Status open_place(std::int32_t& id, os::Fd& fd, Error& error);
-  // Any thread: the socket for a thread that comes to work. END: none is missing.
+  // The socket for a thread that is to work. END: no worker is missing. Thread safety: any thread.
   Status take_offer(os::Fd& fd, Error& error);
-  // A worker is gone that did not end as it was asked to: another one takes its place, if it can.
+  // A worker is gone that was not asked to end: starts a replacement, if possible.
   void replace(std::uint32_t w, bool had_attached, const Gone& gone);
-  // What was missing to replace a worker may be there by now.
+  // Tries again to start a replacement that could not be started.
   void start_at_last(std::uint32_t w);
-  // In a forked child: what is the trainer's alone.
+  // In a forked child: closes the trainer's descriptors.
   void close_in_child();
 
-  // Why no worker is there, until it was returned; code OK: one is.
+  // Why there is no worker, until the error was returned or a worker has attached; code OK: no error.
   [[nodiscard]] Error& error() { return error_; }
 
  private:

@@ -22,7 +22,7 @@ void TaskRing::reset(int worker_event) {
   last_sent_ = 0;
   revoked_.clear();
   set_revoked(0, 0);
-  // What a predecessor left. Relaxed: the welcome, which is sent over the socket, comes after it.
+  // Clears the predecessor's values. Relaxed: the welcome, which is sent later over the socket, orders these stores.
   row_->sleeping.store(0, std::memory_order_relaxed);
   row_->started_task.store(0, std::memory_order_relaxed);
   row_->thread.store(0, std::memory_order_relaxed);
@@ -42,26 +42,27 @@ void TaskRing::send(const shm::TaskMessage& message) {
 void TaskRing::set_revoked(std::uint64_t from, std::uint64_t until) {
   revoked_from_ = from;
   revoked_until_ = until;
-  // An empty range first, then the end, then the beginning: in between no task is covered. Release: pairs with the acquire
-  // load in Worker::is_revoked.
+  // First an empty range, then the end, then the beginning: until the last store no task is covered. Release: pairs
+  // with the acquire load in Worker::is_revoked.
   trainer_row_->revoked_from.store(UINT64_MAX, std::memory_order_release);
   trainer_row_->revoked_until.store(until, std::memory_order_release);
   trainer_row_->revoked_from.store(from, std::memory_order_release);
 }
 
-// The worker says which task it begins, then looks whether that was revoked. The trainer revokes, then looks which ones were
-// begun. With a fence on either side at least one of the two sees the other's word.
+// The worker stores which task it begins, then loads the revoked range. The trainer stores the range, then loads which
+// tasks were begun. With a fence on either side, at least one of the two sees the other's store.
 std::size_t TaskRing::revoke(const std::vector<std::uint64_t>& ids, std::uint64_t oldest) {
   const std::uint64_t until = ids.back() + 1;
-  // A task of the last range that the worker kept may still be declined: until it was answered the range may only grow.
+  // The worker may still decline a task of the last range that it kept. Until that task is answered, the range may only
+  // grow.
   if (revoked_.empty() && oldest >= revoked_until_) {
     set_revoked(ids.front(), until);
-  } else {  // what was covered stays so
+  } else {  // covered tasks stay covered
     if (until > revoked_until_) {
       revoked_until_ = until;
       trainer_row_->revoked_until.store(until, std::memory_order_release);  // see set_revoked
     }
-    if (ids.front() < revoked_from_) {  // one that was left out before, as it was about to be begun
+    if (ids.front() < revoked_from_) {  // a task that was left out before, because it was about to be begun
       revoked_from_ = ids.front();
       trainer_row_->revoked_from.store(revoked_from_, std::memory_order_release);
     }

@@ -5,11 +5,11 @@
 
 namespace feedlane::worker {
 
-// A cell of the task ring stays as it is until this worker has answered the task in it. So does the task's list, unless the
-// trainer takes the task back: it stores the range of revoked ids, fences (TaskRing::revoke), and may write the list from then
-// on. Here the list is copied first, the fence is in is_revoked, and the range is loaded last: if a word of the copy was
-// written after the revocation, the range is seen to cover the task, and the copy is not used. A range covers a task until
-// the task is answered.
+// A cell of the task ring stays unchanged until this worker has answered the task in it. So does the task's list,
+// unless the trainer takes the task back: it stores the range of revoked ids, fences (TaskRing::revoke), and may write
+// the list from then on. Here the list is copied first, the fence is in is_revoked, and the range is loaded last. So if
+// a word of the copy was written after the revocation, the loaded range covers the task, and the copy is not used. A
+// range covers a task until the task is answered.
 Status Worker::ahead(std::uint64_t after, std::vector<std::int64_t>& indices, feedlane_ahead& out) const {
   if (task_.is_iterable()) return FEEDLANE_END;
   const shm::Geometry& geometry = segments_->plan().geometry;

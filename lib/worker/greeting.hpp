@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between trainer and worker over their socket, before the rings are used and at the end. Each is one datagram:
+// Messages between trainer and worker on their socket, before the rings are used and at the end. Each is one datagram:
 //
 //   trainer -> worker: Welcome, with the descriptors of WelcomeFd; sent before the worker starts
 //   worker -> trainer: Attached; with the worker's own pidfd, if the trainer asks for it
-//   worker -> trainer: Ready, once the data set is open or its opening has failed; instead of Attached, why it can't attach
-//   worker -> trainer: Leaving, when it has detached by itself and unmapped everything; its process may continue to run
+//   worker -> trainer: Ready, when the data set is open or can't be opened; instead of Attached, why it can't attach
+//   worker -> trainer: Leaving, once it has detached by itself and unmapped everything; its process may continue to run
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ enum WelcomeFd : std::uint32_t {
   welcome_control,        // control segment
   welcome_data,           // data segment
   welcome_worker_event,   // rings the worker
-  welcome_trainer_event,  // rings the trainer; one for each worker, so that no worker can drain another one's
+  welcome_trainer_event,  // rings the trainer; one per worker, so that no worker can drain another one's
   welcome_lifeline,       // read end
   welcome_trainer,        // pidfd of the trainer
   welcome_fds
@@ -40,7 +40,7 @@ struct Welcome {
   std::uint64_t task_start;    // position of the task ring's consumer
   std::uint64_t result_start;  // position of the result lane's producer
   std::uint32_t tied;          // 1: the worker ties itself to the lifeline
-  std::uint32_t wants_pidfd;   // 1: with Attached; 0: the trainer gets one from the kernel, and descriptors are refused
+  std::uint32_t wants_pidfd;   // 1: with Attached; 0: the trainer gets one from the kernel, and refuses descriptors
   std::int64_t epoch;          // the epoch begun last
 };
 static_assert(sizeof(Welcome) == 56);

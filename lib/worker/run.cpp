@@ -34,7 +34,7 @@ Status run_dataset(Worker& worker, dataset::DatasetRunner& dataset, dataset::Pro
   }
 }
 
-// Runs one task by the callbacks. Puts a result into the lane, unless the trainer ends this worker.
+// Runs one task through the callbacks. Puts a result into the lane, unless the trainer ends this worker.
 Status make_batch(Worker& worker, dataset::DatasetRunner& dataset, Error& error) {
   dataset::Progress progress;
   Error reason;

@@ -47,7 +47,7 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, shm::Segments*
   link_.own_event = std::move(received.fds[welcome_worker_event]);
   link_.trainer_event = std::move(received.fds[welcome_trainer_event]);
   if (segments_ != &own_) return open_rings(welcome, error);
-  if (os::is_this_process(link_.trainer.get())) {  // it would kill itself by the lifeline
+  if (os::is_this_process(link_.trainer.get())) {  // the lifeline would kill the trainer itself
     link_.lifeline.reset();
     return error.refuse(FEEDLANE_E_ARGUMENT, "fd", socket, -1,
                         "the loader is in this process; its workers must be other processes, and threads of this one "
@@ -110,7 +110,7 @@ Status Worker::set_up(int socket, os::Deadline deadline, shm::Segments* inherite
 
 namespace {
 
-// Sends the trainer the reason; otherwise it would see only the end of this process, and standard error may be lost.
+// Sends the trainer the reason. Otherwise it would see only the end of this process, and standard error may be lost.
 void send_refusal(int socket, const Error& why) {
   Ready message{};
   message.magic = ready_magic;
@@ -134,7 +134,7 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
     return s;
   }
   w->link_.socket = std::move(socket);
-  // Both open files at their first use, which a data set that sandboxes its worker may forbid from its opening on.
+  // Called early, because both open files when first used. A data set that sandboxes its worker may forbid that later.
   (void)os::QuickClock::now_ns();
   (void)dataset::allocator();
   w->task_.prepare(w->fields_, w->segments_->plan().geometry, w->id_, handle, w->segments_->trainer_block());
@@ -148,11 +148,12 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
 }
 
 Worker::~Worker() {
-  if (!has_attached_) {  // but it may be tied already
+  if (!has_attached_) {  // no Leaving is sent, but the process may be tied
     if (link_.lifeline) os::untie_lifeline(link_.lifeline.get());
     return;
   }
-  // started_task stays as it is: the trainer gives a task in progress to another worker once this one can't write any more.
+  // started_task stays unchanged: the trainer gives a task in hand to another worker once this one can't write any
+  // more.
   own_.unmap();
   // The trainer closes its end of the lifeline when it has received Leaving.
   os::untie_lifeline(link_.lifeline.get());
@@ -203,24 +204,25 @@ bool Worker::is_done() const {
 }
 
 std::uint64_t Worker::abandon_before() const {
-  // Relaxed: only saves work; the trainer's ledger decides.
+  // Relaxed: only saves work; the trainer's ledger decides what counts.
   return segments_->trainer_block()->abandon_before.load(std::memory_order_relaxed);
 }
 
 // Called after the store of begun_through. The fence pairs with the one in TaskRing::revoke: either the worker sees the
-// revocation or the trainer sees the task begun, so that never both take it.
+// revocation, or the trainer sees the task begun. So they never both take the task.
 bool Worker::is_revoked(std::uint64_t task) const {
   ring::doorbell_fence();
-  // The end is read first. Acquire: pairs with the release stores in TaskRing::set_revoked: every new range clears the old
-  // beginning before it stores its end, so a reader of an end never reads the beginning of an earlier range. The beginning
-  // of a later range is not before this end: then the range read is empty.
+  // The end is loaded first. Acquire: pairs with the release stores in TaskRing::set_revoked. Every new range clears
+  // the old beginning before it stores its end, so after a load of its end the beginning of an earlier range can't be
+  // loaded. If the beginning of a later range is loaded, the result is an empty range, because a later range doesn't
+  // begin before this end.
   const std::uint64_t until = trainer_row_->revoked_until.load(std::memory_order_acquire);
   return task < until && task >= trainer_row_->revoked_from.load(std::memory_order_acquire);
 }
 
 Status Worker::check() const {
   if (is_done()) return FEEDLANE_END;
-  // Skipping samples that were delivered before produces no result; this counter shows the trainer the progress.
+  // Skipping samples that were delivered before produces no result, so this counter shows the trainer the progress.
   if (task_.is_open() && task_.view().delivered != 0) shm::add(row_->passed_over, 1);
   return task_.is_open() && task_.message().id < abandon_before() ? FEEDLANE_ABANDONED : FEEDLANE_OK;
 }
@@ -237,15 +239,16 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
                           "a task for slot {} of {}, {} rows of {}", message.slot, geometry.slots, message.rows,
                           geometry.max_rows);
     if (task_since_ns_ == 0) task_since_ns_ = os::now_ns();
-    // Marks for the trainer and for monitors. TaskRing::revoke depends on begun_through, by the fences. Release: pairs with
-    // TaskRing::marks: a reader that sees this task begun sees the results of all tasks before it.
+    // Marks for the trainer and for monitors. TaskRing::revoke depends on begun_through, through the fences. Release:
+    // pairs with TaskRing::marks: a reader that sees this task begun sees the results of all tasks before it.
     row_->started_sample.store(0, std::memory_order_relaxed);
     row_->started_ns.store(static_cast<std::uint64_t>(task_since_ns_), std::memory_order_relaxed);
     row_->started_task.store(message.id, std::memory_order_relaxed);
     row_->begun_through.store(message.id, std::memory_order_release);
     task_.open(message, segments_->index_list(message.slot), arena::Slot::of(*segments_, message.slot));
     tasks_.release(1);
-    // Prefetches for the end of this task: the next task, and this slot's header, which the trainer has read last.
+    // Prefetches the next task and this slot's header for the end of this task. The trainer was the last to read the
+    // header.
     tasks_.prefetch();
     task_.prefetch_header();
     const bool is_another_s = is_revoked(message.id);
@@ -260,8 +263,8 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
   return FEEDLANE_AGAIN;
 }
 
-// A worker without lifeline learns of the trainer's end when it sleeps, which it doesn't while there are tasks. So it checks
-// here; only once a millisecond, because a check is a system call.
+// An untied worker notices the trainer's end when it sleeps, which it doesn't do while it has tasks. So it also checks
+// here, at most once a millisecond, because a check is a system call.
 void Worker::check_trainer() {
   if (link_.is_tied || done_ns_ - checked_ns_ < check_every_ns) return;
   checked_ns_ = done_ns_;
@@ -293,13 +296,14 @@ Status Worker::sleep(os::Deadline deadline, Error& error) {
       deadline, has_work, [this](const os::Poller::Event& event) { handle(event); }, error);
 }
 
-// The trainer sends nothing over the socket after the welcome: the only event left is its end.
+// The trainer sends nothing over the socket after the welcome, so an event there, or at its pidfd, means its end.
 void Worker::handle(const os::Poller::Event& event) {
   if (event.tag != tag_own_event) trainer_gone_ = true;
 }
 
 void Worker::close() {
-  // Relaxed: the event wakes; the flag only says why. It is written no matter what the sleeping flag says: the poller keeps it.
+  // Relaxed: the event wakes the worker; the flag only says why. The event is written whatever the sleeping flag says,
+  // because the poller keeps it.
   closed_.store(true, std::memory_order_relaxed);
   os::ring_event(link_.own_event.get());
 }
@@ -307,7 +311,7 @@ void Worker::close() {
 Status Worker::arm() {
   if (tasks_.peek(1) != 0 || is_done() || task_.is_open()) return FEEDLANE_AGAIN;
   Error ignored;
-  // Takes the rings so far, which would wake the caller at once.
+  // Consumes earlier rings, which would wake the caller at once.
   (void)waiter_.poll(
       1, [this](const os::Poller::Event& event) { handle(event); }, ignored);
   return waiter_.arm([this] { return tasks_.peek(1) != 0 || is_done(); }, ignored);
@@ -319,7 +323,7 @@ Status Worker::finish_task(Status status, std::uint32_t rows, std::uint64_t byte
   shm::add(row_->samples, rows);
   shm::add(row_->bytes, bytes);
   shm::add(row_->errors, status < 0 ? 1 : 0);
-  done_ns_ = std::max(os::QuickClock::now_ns(), task_since_ns_);  // the clocks may differ by a little
+  done_ns_ = std::max(os::QuickClock::now_ns(), task_since_ns_);  // the two clocks may differ slightly
   shm::add(row_->work_ns, static_cast<std::uint64_t>(done_ns_ - task_since_ns_));
   task_.close();  // the trainer owns the slot from the commit on
   scratch_.clear();
@@ -347,8 +351,8 @@ Status Worker::send_result(Status status, std::uint32_t rows, Error& error) {
                                    static_cast<std::uint64_t>(done_ns_)};
   std::memcpy(results_.message(0), &message, sizeof message);
   results_.commit(1);
-  // Before the doorbell, so that the woken trainer finds no task in progress. Release: pairs with TaskRing::marks: a reader
-  // that sees 0 sees the result.
+  // Before the doorbell, so that the trainer, once awake, finds no task in progress. Release: pairs with
+  // TaskRing::marks: a reader that sees 0 sees the result.
   row_->started_task.store(0, std::memory_order_release);
   (void)trainer_bell_.ring();
   return FEEDLANE_OK;
@@ -357,9 +361,10 @@ Status Worker::send_result(Status status, std::uint32_t rows, Error& error) {
 Status Worker::commit(std::uint64_t rows, Error& error) {
   if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "there is no task");
   const std::uint64_t skipped = task_.skipped();
-  // The rows that a map-style task has left. A batch without rows is one whose samples were all skipped.
+  // The number of rows that the task may still have. A map-style batch without rows is one whose samples were all
+  // skipped.
   const std::uint64_t most = task_.is_iterable() ? task_.message().rows : task_.message().rows - skipped;
-  // For a shard also an incomplete batch that was dropped after some of its samples were retried.
+  // In a shard, an incomplete batch may also have been dropped after some of its samples were retried.
   const bool may_be_empty = task_.is_iterable() ? task_.records() != 0 : skipped != 0;
   const std::uint64_t least = may_be_empty ? 0 : 1;
   if (rows < least || rows > most || (rows == 0 && most != 0 && !task_.is_iterable()))
@@ -396,7 +401,7 @@ Status Worker::fail_shard(std::string_view text, std::string_view detail, Error&
   return finish_failed(FEEDLANE_E_INIT, -1, false, text, detail, 0, error);
 }
 
-// New tasks and other events wake it early; it sleeps again.
+// New tasks and other events wake the worker early; then it sleeps again.
 Status Worker::pause(std::int64_t until_ns, Error& error) {
   Status s = FEEDLANE_OK;
   while ((s = check()) == FEEDLANE_OK && os::now_ns() < until_ns) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker's side of a loader: attach, ready, then tasks one by one.
+// The worker's side of a loader: attaches, reports Ready, then works on tasks one by one.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ namespace feedlane::worker {
 class Worker {
  public:
   // Owns the socket in every case. Tasks name `handle` as their worker. A thread of the trainer's process works on the
-  // trainer's own mapping, `local`, which must outlive the worker. A forked child of the trainer takes over the mapping of
-  // data in `inherited`.
+  // trainer's own mapping, `local`, which must outlive the worker. A forked child of the trainer takes over the mapping
+  // of data in `inherited`.
   static Status attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* handle, const shm::Segments* local,
                        std::unique_ptr<Worker>& out, Error& error, shm::Segments* inherited = nullptr);
   ~Worker();
@@ -55,13 +55,13 @@ class Worker {
 
   [[nodiscard]] int wait_fd() const { return waiter_.fd(); }
   [[nodiscard]] Status arm();
-  // From here on every wait ends with INTERRUPTED. Thread safety: any thread.
+  // From now on every wait ends with INTERRUPTED. Thread safety: any thread.
   void close();
 
   // The task in progress, for its runner; mark_row publishes its current row for the trainer and for monitors.
   [[nodiscard]] const dataset::Task& task() const { return task_; }
   [[nodiscard]] dataset::Task& task() { return task_; }
-  // From here on tasks are run by callbacks: only run() ends one, not a call of commit or fail by the user.
+  // From now on tasks are run by callbacks: only run() ends a task, not a call of commit or fail by the user.
   void take_callbacks() { has_callbacks_ = true; }
   [[nodiscard]] bool has_callbacks() const { return has_callbacks_; }
   void mark_row(std::uint64_t row) const;
@@ -85,14 +85,14 @@ class Worker {
   Status finish_failed(Status status, std::int64_t position, bool transient, std::string_view text,
                        std::string_view detail, std::uint64_t taken, Error& error);
 
-  // What came with the welcome.
+  // Received with the welcome.
   struct Link {
     os::Fd socket;
     os::Fd own_event;
     os::Fd trainer_event;
     os::Fd lifeline;
     os::Fd trainer;            // pidfd
-    bool is_tied = true;       // if set, the kernel kills this process when the trainer dies
+    bool is_tied = true;       // the kernel kills this process when the trainer dies
     bool wants_pidfd = false;  // the trainer wants a pidfd of this process
   };
 
@@ -115,14 +115,15 @@ class Worker {
   bool has_attached_ = false;  // has sent Attached; before that there is no Leaving
   bool is_ready_ = false;
   bool has_callbacks_ = false;
-  bool is_unfit_ = false;  // its data set could not be opened: it gets no task
+  bool is_unfit_ = false;  // its data set could not be opened, so it gets no task
   bool trainer_gone_ = false;
   std::atomic<bool> closed_{false};
-  // When the task in hand was begun. The callback form has only its loop between two tasks: there the end of one is the beginning
-  // of the next, unless it sleeps, and one look at the clock serves for both. 0: the next task takes another look.
+  // When the task in hand was begun. In the callback form only run() works between two tasks, so unless the worker
+  // sleeps, one clock reading serves as the end of a task and the beginning of the next. 0: the next task reads the
+  // clock.
   std::int64_t task_since_ns_ = 0;
   std::int64_t done_ns_ = 0;     // end of the last task
-  std::int64_t checked_ns_ = 0;  // last check whether the trainer is alive
+  std::int64_t checked_ns_ = 0;  // when the trainer was last checked to be alive
   static constexpr std::int64_t check_every_ns = 1'000'000;
 };
 
