@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 namespace feedlane::test {
 
@@ -22,8 +23,8 @@ inline MonitorHandle monitor_of(feedlane_loader* l) {
 }
 
 // `f(monitor of l, arguments...)`; the status of feedlane_monitor_of if there is none.
-template <class F, class... A>
-std::int32_t observe(const feedlane_loader* l, F f, A... arguments) {
+template <class M, class... P>
+std::int32_t observe(const feedlane_loader* l, std::int32_t (*f)(M*, P...), std::type_identity_t<P>... arguments) {
   feedlane_monitor* m = nullptr;
   const std::int32_t status = feedlane_monitor_of(const_cast<feedlane_loader*>(l), &m, nullptr);
   if (status != FEEDLANE_OK) return status;
