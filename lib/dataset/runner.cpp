@@ -283,17 +283,21 @@ Status DatasetRunner::start_shard(Task& task, Progress& p, Pace& pace, Error& er
 
 // Makes and drops the samples that were delivered before this shard was reopened.
 Status DatasetRunner::skip_delivered(Task& task, Progress& p, Pace& pace, Error& error) {
+  const bool has_next = table_.next != nullptr;
   Rows rows(task);
   reset_report();
   while (p.to_skip != 0) {
     Progress before;
     before.position = 0 - p.to_skip;  // modulo 2^64: before the shard's present position
-    Status s = table_.next != nullptr ? next(task, rows, before, error) : fetch(task, error);
-    // A whole-batch fetch takes as many samples as when they were delivered: see run_fetch.
+    Status s = has_next ? next(task, rows, before, error) : fetch(task, error);
     std::uint64_t taken = 1;
-    if (table_.next == nullptr && s == FEEDLANE_OK)
-      if (check_rows(task, error) != FEEDLANE_OK) return error.code = FEEDLANE_E_INIT;
-    if (table_.next == nullptr) taken = s == FEEDLANE_OK ? task.rows() + task.skipped() : 0;
+    if (!has_next) {
+      // A whole-batch fetch takes as many samples as when they were delivered: see run_fetch.
+      if (s == FEEDLANE_OK && check_rows(task, error) != FEEDLANE_OK) return error.code = FEEDLANE_E_INIT;
+      taken = s == FEEDLANE_OK ? task.rows() + task.skipped() : 0;
+      if (s == FEEDLANE_OK && taken == 0)
+        s = error.refuse(FEEDLANE_E_SAMPLE, "task->rows", 0, 1, "fetch has made no row and left no sample out");
+    }
     if (s == FEEDLANE_END || taken > p.to_skip)
       return error.refuse(FEEDLANE_E_INIT, "dataset", task.view().delivered - p.to_skip, task.view().delivered,
                           "{} samples were delivered before, and the shard doesn't yield them a second time: its data "

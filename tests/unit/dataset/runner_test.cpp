@@ -206,6 +206,20 @@ TEST_CASE("a fetch may take at most twice as many samples from its shard as rows
   }
 }
 
+TEST_CASE("a fetch that doesn't make the delivered samples again can't resume its shard") {
+  Stage s(shm::geometry_iterable | shm::geometry_skip);
+  s.with_fetch();
+  s.on_fetch = [&](const feedlane_task*, feedlane_error*) {
+    CHECK(s.task.record(0, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_SAMPLE, 1, 0, "no", s.error) == FEEDLANE_OK);
+    *s.task.view().rows = 0;
+    return FEEDLANE_OK;
+  };
+  s.task.open({7, 2, 5, 3, 1, 0, 4, 1, shm::task_first, 0}, nullptr, s.task.slot());
+  s.take_and_open();
+  CHECK(s.run() == FEEDLANE_E_INIT);
+  CHECK(std::string(s.error.argument) == "task->rows");
+}
+
 TEST_CASE(
     "a batch ends at twice as many samples of its shard as rows are wanted, although there is room for more records") {
   Stage s(shm::geometry_iterable | shm::geometry_skip);
