@@ -3,6 +3,7 @@
 #include "feedlane/batch.h"
 
 #include "loader.hpp"
+#include "pool.hpp"
 
 using namespace feedlane;
 using namespace feedlane::capi;

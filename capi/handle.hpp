@@ -18,7 +18,6 @@
 
 #include "base/error.hpp"
 #include "base/versioned.hpp"
-#include "feedlane/pool.h"
 #include "os/fd.hpp"
 #include "os/fork_stamp.hpp"
 
@@ -69,6 +68,14 @@ inline Status take_descriptor(int32_t fd, os::Fd& out, Error& error) {
   out.reset(fd);
   return out ? FEEDLANE_OK : error.os(errno, "another number for descriptor {}", fd);
 }
+// The same for a call that takes `fd` or, with fd -1, the argument `name`, whose value is `other`. E_ARGUMENT if both or
+// neither were passed.
+inline Status take_descriptor_or(const void* other, const char* name, int32_t fd, os::Fd& out, Error& error) {
+  if (other != nullptr && fd < 0) return FEEDLANE_OK;
+  const Status s = take_descriptor(fd, out, error);
+  if (s != FEEDLANE_OK || other == nullptr) return s;
+  return error.refuse(FEEDLANE_E_ARGUMENT, name, 1, 0, "pass fd or {}, not both", name);
+}
 
 // The base of all handles: which process and how many owners have it, whether it was closed, and whether a thread is in
 // an exclusive call.
@@ -99,12 +106,6 @@ inline std::uintptr_t this_thread() { return static_cast<std::uintptr_t>(::pthre
 
 inline Status refuse_null(Error& error, const char* argument) {
   return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} is NULL", argument);
-}
-
-// A stream to enqueue on. FEEDLANE_NO_STREAM is none.
-inline Status check_stream(const void* stream, Error& error) {
-  if (stream != FEEDLANE_NO_STREAM) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_ARGUMENT, "stream", -1, 0, "a stream is needed, not FEEDLANE_NO_STREAM");
 }
 
 inline Status refuse_closed(Error& error) { return error.fail(FEEDLANE_E_STATE, "the handle was closed"); }

@@ -18,13 +18,10 @@ namespace {
 
 // Reads the figures at the beginning and the end of the interval that feedlane_monitor_diagnose covers. `advances`: the
 // next interval of a monitor of another process begins here.
-Status read_interval(feedlane_monitor* m, bool advances, monitor::Snapshot& before, monitor::Snapshot& after,
-                     Error& error) {
-  const shm::Segments* segments = nullptr;
-  if (const Status s = find_segments(m, segments, error); s != FEEDLANE_OK) return s;
-  if (m->local != nullptr) m->local->loader->memory().figures.read(*segments, before, after);
-  else m->remote->read(before, after, advances);
-  return FEEDLANE_OK;
+void read_interval(feedlane_monitor& m, const shm::Segments& segments, bool advances, monitor::Snapshot& before,
+                   monitor::Snapshot& after) {
+  if (m.local != nullptr) m.local->loader->memory().figures.read(segments, before, after);
+  else m.remote->read(before, after, advances);
 }
 
 }  // namespace
@@ -67,12 +64,11 @@ int32_t feedlane_monitor_get_trace(const feedlane_monitor* m, uint64_t from, fee
 }
 
 int32_t feedlane_monitor_diagnose(feedlane_monitor* m, feedlane_diagnosis* out) {
-  return call_any(m, "m", nullptr, [&](Error& error) {
+  return get(m, out, [=](const shm::Segments& segments, feedlane_diagnosis& value) {
     monitor::Snapshot before, after;
-    Status s = check_output(out, "out", error);
-    if (s == FEEDLANE_OK) s = read_interval(m, true, before, after, error);
-    if (s == FEEDLANE_OK) write_versioned(out, monitor::diagnose(before, after));
-    return s;
+    read_interval(*m, segments, true, before, after);
+    value = monitor::diagnose(before, after);
+    return Status{FEEDLANE_OK};
   });
 }
 
@@ -82,9 +78,8 @@ int32_t feedlane_monitor_report(feedlane_monitor* m, char* buffer, uint64_t cap,
     if (buffer == nullptr && cap != 0) return refuse_null(error, "buffer");
     monitor::Snapshot before, after;
     const shm::Segments* segments = nullptr;
-    Status s = find_segments(m, segments, error);
-    if (s == FEEDLANE_OK) s = read_interval(m, false, before, after, error);
-    if (s != FEEDLANE_OK) return s;
+    if (const Status s = find_segments(m, segments, error); s != FEEDLANE_OK) return s;
+    read_interval(*m, *segments, false, before, after);
     const std::string text = monitor::report(before, after, *segments);
     *bytes = text.size();
     if (cap < text.size())

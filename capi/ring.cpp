@@ -52,16 +52,6 @@ Status check_path(const char* path, const char* argument, Error& error) {
                       "a socket's path has 1 to {} bytes, {} has {}", os::longest_socket_path, argument, length);
 }
 
-// Connects to `path`, unless `fd` was given and has been taken over as `socket`.
-Status reach(int32_t fd, const char* path, os::Deadline deadline, os::Fd& socket, Error& error) {
-  if (socket && path != nullptr)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "path", 1, 0, "a descriptor or a path, not both");
-  if (socket) return FEEDLANE_OK;
-  if (path == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd is {} and path is NULL", fd);
-  const Status s = check_path(path, "path", error);
-  return s == FEEDLANE_OK ? os::connect_to(path, deadline, socket, error) : s;
-}
-
 // Separate functions with plain arguments, so that the calls below need no stack frame for them.
 [[gnu::noinline]] int32_t receive_in_full(feedlane_rx* rx, void* messages, uint32_t want, int64_t timeout_ns,
                                           uint32_t* got, uint32_t* lane, feedlane_error* err) noexcept {
@@ -175,12 +165,13 @@ int32_t feedlane_tx_attach(int32_t fd, const char* path, int64_t timeout_ns, fee
   return call(err, [&](Error& error) -> Status {
     const os::Deadline deadline = os::Deadline::after(timeout_ns);
     os::Fd socket;
-    if (fd >= 0)
-      if (const Status s = take_descriptor(fd, socket, error); s != FEEDLANE_OK) return s;
+    Status s = take_descriptor_or(path, "path", fd, socket, error);
+    if (s != FEEDLANE_OK) return s;
     if (out == nullptr) return refuse_null(error, "out");
     auto handle = std::make_unique<feedlane_tx>();
-    Status s = check_timeout(timeout_ns, error);
-    if (s == FEEDLANE_OK) s = reach(fd, path, deadline, socket, error);
+    s = check_timeout(timeout_ns, error);
+    if (s == FEEDLANE_OK && path != nullptr) s = check_path(path, "path", error);
+    if (s == FEEDLANE_OK && path != nullptr) s = os::connect_to(path, deadline, socket, error);
     if (s == FEEDLANE_OK) s = handle->stamp.take(error);
     if (s == FEEDLANE_OK) s = channel::Sender::attach(std::move(socket), deadline, handle->sender, error);
     if (s != FEEDLANE_OK) return s;

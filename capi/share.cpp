@@ -60,15 +60,13 @@ int32_t feedlane_loader_join(int32_t fd, const char* path, const feedlane_consum
   if (out != nullptr) *out = nullptr;
   return call(err, [&](Error& error) -> Status {
     os::Fd socket;
-    if (path == nullptr || fd >= 0)
-      if (const Status s = take_descriptor(fd, socket, error); s != FEEDLANE_OK) return s;
+    Status s = take_descriptor_or(path, "path", fd, socket, error);
+    if (s != FEEDLANE_OK) return s;
     if (out == nullptr) return refuse_null(error, "out");
-    if (path != nullptr && socket)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "path", 1, 0, "a descriptor or a path, not both");
     if (path == nullptr && config != nullptr)
       return error.refuse(FEEDLANE_E_ARGUMENT, "config", 1, 0, "config is of a place that is opened at a path");
     feedlane_consumer_config c;
-    Status s = read_consumer_config(config, c, error);
+    s = read_consumer_config(config, c, error);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     if (s != FEEDLANE_OK) return s;
     const os::Deadline deadline = os::Deadline::after(timeout_ns);

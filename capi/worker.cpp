@@ -35,12 +35,15 @@ int32_t with_own_task(const feedlane_task* task, feedlane_error* err, F&& f) {
   });
 }
 
+Status check_local(const feedlane_loader* l, Error& error) {
+  const Status s = check_handle(l, "l", error);
+  return s == FEEDLANE_OK ? check_loader(l, error) : s;
+}
+
 // Attaches the calling thread as a worker. Keeps the loader alive until the worker leaves, even if the loader is being
 // destroyed.
 Status attach_thread(feedlane_loader* l, std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error) {
   os::Fd socket;
-  if (const Status s = check_handle(l, "l", error); s != FEEDLANE_OK) return s;
-  if (const Status s = check_loader(l, error); s != FEEDLANE_OK) return s;
   if (const Status s = l->loader->crew().starter().take_offer(socket, error); s != FEEDLANE_OK) return s;
   loader::Hold hold(*l);
   const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->memory().segments, out, error);
@@ -48,33 +51,26 @@ Status attach_thread(feedlane_loader* l, std::unique_ptr<feedlane_worker, Worker
   return s;
 }
 
-Status refuse_both(int32_t fd, Error& error) {
-  return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, -1, "a descriptor or a loader, not both: fd is {}", fd);
-}
-
 Status run_thread(feedlane_loader* l, const feedlane_dataset* dataset, Error& error) {
-  Status s = check_handle(l, "l", error);
-  if (s == FEEDLANE_OK) s = check_loader(l, error);
+  Status s = check_local(l, error);
   if (s != FEEDLANE_OK) return s;
   const loader::Config& config = l->loader->config();
   if (dataset == nullptr && !config.has_dataset)
     return error.refuse(FEEDLANE_E_STATE, "config.dataset", 0, 1, "the loader was made without a data set to run here");
-  dataset::DatasetRunner checked;  // checked before the trainer sees this worker
-  s = checked.take(dataset == nullptr ? &config.table : dataset, "dataset", error);
+  dataset::DatasetRunner runner;  // made before the trainer sees this worker, because it may refuse the table
+  s = runner.take(dataset == nullptr ? &config.table : dataset, "dataset", error);
   std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
   if (s == FEEDLANE_OK) s = attach_thread(l, handle, error);
-  return s == FEEDLANE_OK ? run_worker(*handle, checked.table(), error) : s;
+  return s == FEEDLANE_OK ? worker::run(*handle->worker, runner, error) : s;
 }
 
-Status run_at(int fd, const feedlane_dataset* dataset, shm::Segments* inherited, Error& error) {
-  os::Fd socket;
-  Status s = take_descriptor(fd, socket, error);
-  dataset::DatasetRunner checked;  // checked before the trainer sees this worker
-  if (s == FEEDLANE_OK) s = checked.take(dataset, "dataset", error);
+Status run_at(os::Fd socket, const feedlane_dataset* dataset, shm::Segments* inherited, Error& error) {
+  dataset::DatasetRunner runner;  // made before the trainer sees this worker, because it may refuse the table
+  Status s = runner.take(dataset, "dataset", error);
   std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
   if (s == FEEDLANE_OK)
     s = attach_worker(std::move(socket), FEEDLANE_FOREVER, nullptr, nullptr, handle, error, inherited);
-  return s == FEEDLANE_OK ? run_worker(*handle, checked.table(), error) : s;
+  return s == FEEDLANE_OK ? worker::run(*handle->worker, runner, error) : s;
 }
 
 }  // namespace
@@ -88,10 +84,8 @@ void feedlane::capi::WorkerDeleter::operator()(feedlane_worker* handle) const {
 Status feedlane::capi::attach_worker(os::Fd socket, int64_t timeout_ns, loader::Life* owner, const shm::Segments* local,
                                      std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error,
                                      shm::Segments* inherited) {
-  Status s = check_timeout(timeout_ns, error);
-  if (s != FEEDLANE_OK) return s;
   std::unique_ptr<feedlane_worker, WorkerDeleter> handle(new feedlane_worker);
-  s = handle->stamp.take(error);
+  Status s = handle->stamp.take(error);
   if (s == FEEDLANE_OK)
     s = worker::Worker::attach(std::move(socket), timeout_ns, handle.get(), local, handle->worker, error, inherited);
   if (s != FEEDLANE_OK) return s;
@@ -100,15 +94,14 @@ Status feedlane::capi::attach_worker(os::Fd socket, int64_t timeout_ns, loader::
   return s;
 }
 
-Status feedlane::capi::run_worker(feedlane_worker& handle, const feedlane_dataset& dataset, Error& error) {
-  dataset::DatasetRunner runner;
-  const Status s = runner.take(&dataset, "dataset", error);
-  return s == FEEDLANE_OK ? worker::run(*handle.worker, runner, error) : s;
-}
-
 int feedlane::capi::forked_worker_main(int fd, const feedlane_dataset& dataset, shm::Segments& inherited) {
   started_as_worker.store(true, std::memory_order_relaxed);  // no other data depends on it
-  return call(nullptr, [&](Error& error) { return run_at(fd, &dataset, &inherited, error); }) == FEEDLANE_OK ? 0 : 1;
+  const int32_t status = call(nullptr, [&](Error& error) {
+    os::Fd socket;
+    const Status s = take_descriptor(fd, socket, error);
+    return s == FEEDLANE_OK ? run_at(std::move(socket), &dataset, &inherited, error) : s;
+  });
+  return status == FEEDLANE_OK ? 0 : 1;
 }
 
 bool feedlane::capi::is_worker_process() {
@@ -140,13 +133,12 @@ int32_t feedlane_worker_attach(int32_t fd, feedlane_loader* l, int64_t timeout_n
   if (out != nullptr) *out = nullptr;
   return call(err, [&](Error& error) -> Status {
     os::Fd socket;
-    Status s = FEEDLANE_OK;
-    if (l == nullptr || fd >= 0) s = take_descriptor(fd, socket, error);
-    if (s == FEEDLANE_OK && l != nullptr && socket) s = refuse_both(fd, error);
+    Status s = take_descriptor_or(l, "l", fd, socket, error);
     if (s == FEEDLANE_OK && out == nullptr) s = refuse_null(error, "out");
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
-    std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
+    if (s == FEEDLANE_OK && l != nullptr) s = check_local(l, error);
     if (s != FEEDLANE_OK) return s;
+    std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
     s = l != nullptr ? attach_thread(l, handle, error)
                      : attach_worker(std::move(socket), timeout_ns, nullptr, nullptr, handle, error);
     if (s == FEEDLANE_OK) *out = handle.release();
@@ -217,11 +209,10 @@ int32_t feedlane_task_fail(const feedlane_task* task, int64_t position, int32_t 
 
 int32_t feedlane_worker_run(int32_t fd, feedlane_loader* l, const feedlane_dataset* dataset, feedlane_error* err) {
   return call(err, [&](Error& error) {
-    if (l == nullptr) return run_at(fd, dataset, nullptr, error);
     os::Fd socket;
-    if (fd >= 0)
-      if (const Status s = take_descriptor(fd, socket, error); s != FEEDLANE_OK) return s;
-    return socket ? refuse_both(fd, error) : run_thread(l, dataset, error);
+    const Status s = take_descriptor_or(l, "l", fd, socket, error);
+    if (s != FEEDLANE_OK) return s;
+    return l == nullptr ? run_at(std::move(socket), dataset, nullptr, error) : run_thread(l, dataset, error);
   });
 }
 

@@ -37,9 +37,6 @@ Status attach_worker(os::Fd socket, int64_t timeout_ns, loader::Life* owner, con
                      std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error,
                      shm::Segments* inherited = nullptr);
 
-// Runs the callback form on an attached worker.
-Status run_worker(feedlane_worker& handle, const feedlane_dataset& dataset, Error& error);
-
 // The main function of a forked worker. Returns its exit status.
 int forked_worker_main(int fd, const feedlane_dataset& dataset, shm::Segments& inherited);
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bad input: the trainer's side. What a configuration may not say is refusal_test.cpp's.
+#include <fcntl.h>
+
 #include "bad_input.hpp"
 
 using namespace feedlane::test;
@@ -101,6 +103,7 @@ struct F {
     if (loader.get() == of) (void)loader.release();
     return &handle;
   }
+  static std::int32_t descriptor() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
   std::int32_t* number(std::int32_t wanted) { return &(id = wanted); }
   feedlane_batch* batch_of(std::size_t size) { return &(batch = sized<feedlane_batch>(size)); }
   feedlane_loader_config* config_of(std::size_t size) {
@@ -311,6 +314,9 @@ const Row<F> worker_rows[] = {
             f.worker_out.place(), e),
     REFUSES(feedlane_worker_attach, "destroyed", FEEDLANE_E_STATE, "", 0, 0, -1, f.gone(), FEEDLANE_FOREVER,
             f.worker_out.place(), e),
+    REFUSES(feedlane_worker_attach, "fd and l", FEEDLANE_E_ARGUMENT, "l", 1, 0, f.descriptor(), f.threads(),
+            FEEDLANE_FOREVER, f.worker_out.place(), e),
+    REFUSES(feedlane_worker_run, "fd and l", FEEDLANE_E_ARGUMENT, "l", 1, 0, f.descriptor(), f.threads(), nullptr, e),
     REFUSES(feedlane_worker_run, "no data set", FEEDLANE_E_STATE, "config.dataset", 0, 1, -1, f.threads(), nullptr, e),
     REFUSES(feedlane_worker_run, "spawn", FEEDLANE_E_STATE, "config.dataset", 0, 1, -1, f.spawn(), nullptr, e),
     REFUSES(feedlane_worker_run, "inline", FEEDLANE_E_STATE, "config.start", 0, FEEDLANE_START_THREAD, -1, f.l(),
