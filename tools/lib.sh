@@ -44,6 +44,7 @@ declare -A package_use=(
   [libboost-dev]='Boost.Interprocess: maps the shared segments'
   [libmimalloc-dev]='the scratch memory of a task'
   [libjpeg-dev]='decodes JPEGs in one of the examples'
+  [luajit]='runs the binding for LuaJIT in one of the tests'
   [libopenmpi-dev]='the ranks of one of the examples'
   [libcli11-dev]='reads the arguments of the feedlane command'
   [libfmt-dev]='prints its tables'
@@ -171,7 +172,7 @@ need_packages() {
   ((${#missing[@]})) || return 0
 
   say 'Not installed yet:'
-  for package in "${missing[@]}"; do printf '  %-16s %s\n' "$package" "${package_use[$package]}"; done
+  for package in "${missing[@]}"; do printf '  %-16s %s\n' "$package" "${package_use[$package]-}"; done
   local command="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
   if ! command -v apt-get >/dev/null; then
     complain 'no apt-get here: install what is named above (these are Debian package names) and run this again'

@@ -75,7 +75,7 @@ static int32_t run(feedlane_loader *loader, int loop, int loader_fd, int64_t bat
   while (taken < batches) {
     const int32_t status = take_batches(loader, &taken, error);
     if (status < 0) return status;
-    if (status == FEEDLANE_END) continue;                         // all batches are taken
+    if (status == FEEDLANE_END) continue;                               // all batches are taken
     if (feedlane_loader_arm(loader, NULL) == FEEDLANE_AGAIN) continue;  // a batch came meanwhile
     if (wait_for_event(loop, -1) == loader_fd) feedlane_loader_poll(loader, error);
   }

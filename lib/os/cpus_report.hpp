@@ -17,9 +17,7 @@ namespace feedlane::os {
 // `open` may set others as soon as the child runs.
 class CpusReport {
  public:
-  Status open(Error& error) {
-    return open_pipe(read_end_, write_end_) ? FEEDLANE_OK : error.os(errno, "pipe2");
-  }
+  Status open(Error& error) { return open_pipe(read_end_, write_end_) ? FEEDLANE_OK : error.os(errno, "pipe2"); }
   // In the child: sets its processors and reports the result. Exits on failure.
   void set(const NumberSet& cpus) const {
     const int reason = run_on(cpus);

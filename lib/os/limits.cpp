@@ -182,10 +182,11 @@ Status check_descriptors(std::uint64_t needed, Error& error) {
   for (std::uint64_t number = first; left < needed && number < limit.rlim_cur; number++)
     left += ::fcntl(static_cast<int>(number), F_GETFD) < 0 ? 1 : 0;
   if (left >= needed) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_NOFILE", to_int(left), to_int(needed),
-                      "RLIMIT_NOFILE is {} and leaves {} descriptors, the workers need {}: raise it to {} (ulimit -n), or "
-                      "configure fewer workers",
-                      limit.rlim_cur, left, needed, std::max<std::uint64_t>(limit.rlim_cur, first) + needed - left);
+  return error.refuse(
+      FEEDLANE_E_LIMIT, "RLIMIT_NOFILE", to_int(left), to_int(needed),
+      "RLIMIT_NOFILE is {} and leaves {} descriptors, the workers need {}: raise it to {} (ulimit -n), or "
+      "configure fewer workers",
+      limit.rlim_cur, left, needed, std::max<std::uint64_t>(limit.rlim_cur, first) + needed - left);
 }
 
 std::uint64_t locked_bytes(const SystemFiles& files) {

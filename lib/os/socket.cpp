@@ -416,7 +416,8 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
     return error.os(reason, "there is {} at {}: remove it, or choose another path", found, first(200, path));
   }
   // Uses the largest backlog that the system allows, because all senders of a ring may connect at once.
-  if (::lstat(path.c_str(), &status) != 0 || !allow_owner(path, status.st_mode) || ::listen(socket.get(), INT_MAX) != 0) {
+  if (::lstat(path.c_str(), &status) != 0 || !allow_owner(path, status.st_mode) ||
+      ::listen(socket.get(), INT_MAX) != 0) {
     const int reason = errno;
     (void)::unlink(path.c_str());
     return error.os(reason, "listen at {}", first(200, path));

@@ -154,9 +154,10 @@ Status Shortage::check_backlogs(Error& error) const {
   constexpr std::size_t most = 1 << 14;
   for (std::size_t place = 0; place < backlogs_.size(); place++)
     if (backlogs_[place].size() > most)
-      return error.refuse(FEEDLANE_E_PEER_DEAD, "config.consumers", backlogs_[place].size(), most,
-                          "place {} has no consumer, and {} messages wait for the next one: feedlane_loader_open_consumer",
-                          place, backlogs_[place].size());
+      return error.refuse(
+          FEEDLANE_E_PEER_DEAD, "config.consumers", backlogs_[place].size(), most,
+          "place {} has no consumer, and {} messages wait for the next one: feedlane_loader_open_consumer", place,
+          backlogs_[place].size());
   return FEEDLANE_OK;
 }
 

@@ -195,7 +195,8 @@ int start_stopped(feedlane_error& err) {
 void wait_for_workers(feedlane_loader* loader, feedlane_error& err) {
   feedlane_worker_stats stats;
   feedlane_init(&stats, sizeof stats);
-  for (std::int32_t w = 0; feedlane::test::observe(loader, feedlane_monitor_get_worker_stats, w, &stats) == FEEDLANE_OK;) {
+  for (std::int32_t w = 0;
+       feedlane::test::observe(loader, feedlane_monitor_get_worker_stats, w, &stats) == FEEDLANE_OK;) {
     if (stats.state == FEEDLANE_WORKER_READY) {
       w++;
     } else if (const std::int32_t s = feedlane_loader_poll(loader, &err); s < 0) {

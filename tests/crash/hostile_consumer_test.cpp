@@ -20,11 +20,11 @@
 
 #include "crash/hostile.hpp"
 #include "feedlane.h"
-#include "support/api.hpp"
 #include "sharing/greeting.hpp"
 #include "shm/share_layout.hpp"
 #include "stress/footprint.hpp"
 #include "stress/sharing.hpp"
+#include "support/api.hpp"
 
 namespace {
 

@@ -19,9 +19,9 @@
 
 #include "crash/hostile.hpp"
 #include "feedlane.h"
-#include "support/api.hpp"
 #include "sharing/greeting.hpp"
 #include "stress/sharing.hpp"
+#include "support/api.hpp"
 
 namespace {
 

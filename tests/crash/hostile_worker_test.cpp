@@ -22,8 +22,8 @@
 
 #include "crash/hostile.hpp"
 #include "feedlane.h"
-#include "support/api.hpp"
 #include "os/clock.hpp"
+#include "support/api.hpp"
 #include "support/process.hpp"
 
 namespace {

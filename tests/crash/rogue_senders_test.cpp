@@ -135,7 +135,7 @@ TEST_CASE("a lane that is refilled after its sender's end is freed at the sender
   std::int32_t s = FEEDLANE_OK;
   std::uint64_t taken = 0;
   for (int i = 0; i < 100 && s == FEEDLANE_OK; i++) {
-    (void)feedlane_rx_arm(ring.rx, nullptr);                                           // hears of the end
+    (void)feedlane_rx_arm(ring.rx, nullptr);                                  // hears of the end
     s = feedlane_rx_peek(ring.rx, capacity / 2, patience_ns, &got, nullptr);  // there are always some left
     if (s != FEEDLANE_OK) break;
     taken += got.count;

@@ -421,7 +421,8 @@ void make_loader(Input& in) {
   std::int64_t length = -2;
   PROMISE(feedlane::test::length_of(l.get(), &length) == FEEDLANE_OK && length >= -1);
   auto stats = fresh<feedlane_stats>();
-  PROMISE(feedlane::test::observe(l.get(), feedlane_monitor_get_stats, &stats) == FEEDLANE_OK && stats.slots_free == stats.slots);
+  PROMISE(feedlane::test::observe(l.get(), feedlane_monitor_get_stats, &stats) == FEEDLANE_OK &&
+          stats.slots_free == stats.slots);
   if (c.workers != 0) return;  // a worker's side is the other targets'
   Report report(in);
   report.check(feedlane_loader_begin(l.get(), in.pick(3), report.get()));

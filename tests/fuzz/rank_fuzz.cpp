@@ -4,8 +4,8 @@
 #include <set>
 
 #include "input.hpp"
-#include "sampler/rank.hpp"
 #include "sampler/kinds.hpp"
+#include "sampler/rank.hpp"
 
 using namespace feedlane;
 

@@ -94,7 +94,8 @@ TEST_CASE("deal: more than 2^14 messages for a place without a consumer are E_PE
   CHECK(feedlane_loader_begin(feeder.get(), epoch, &e) == FEEDLANE_OK);
 }
 
-TEST_CASE("consumers that were evicted and never go cost the feeder no descriptors beyond as many as there are places") {
+TEST_CASE(
+    "consumers that were evicted and never go cost the feeder no descriptors beyond as many as there are places") {
   Setup s(300, 1);
   s.workers(1);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -115,7 +116,8 @@ TEST_CASE("consumers that were evicted and never go cost the feeder no descripto
   for (const std::unique_ptr<Consumer>& c : all) CHECK(c->finish() == "");
 }
 
-TEST_CASE("of many connections that ask for nothing the oldest is told that it was turned away, and a consumer may join") {
+TEST_CASE(
+    "of many connections that ask for nothing the oldest is told that it was turned away, and a consumer may join") {
   const std::string path = "/tmp/feedlane-silent-" + std::to_string(::getpid());
   Setup s(8);
   s.external(1);

@@ -155,7 +155,8 @@ std::string path_of(const char* name) { return "/tmp/feedlane-" + std::to_string
 
 }  // namespace
 
-TEST_CASE("closed stdio: a trainer with forked workers, or inline, has no descriptor below 3, and prints change no batch") {
+TEST_CASE(
+    "closed stdio: a trainer with forked workers, or inline, has no descriptor below 3, and prints change no batch") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     with_closed_stdio([&](Findings& f, const Numbers& closed) {
@@ -185,7 +186,8 @@ TEST_CASE("closed stdio: a worker program that the library starts finds these de
   });
 }
 
-TEST_CASE("closed stdio: workers of another parent, and threads, have no descriptor below 3, and prints change no batch") {
+TEST_CASE(
+    "closed stdio: workers of another parent, and threads, have no descriptor below 3, and prints change no batch") {
   with_closed_stdio([&](Findings& f, const Numbers& closed) {
     Printing s(closed);
     s.external(2);
@@ -310,7 +312,8 @@ TEST_CASE("closed stdio: monitors and pools have no descriptor below 3") {
   });
 }
 
-TEST_CASE("closed stdio: a worker's socket may be its standard input, which is closed when the library has taken it over") {
+TEST_CASE(
+    "closed stdio: a worker's socket may be its standard input, which is closed when the library has taken it over") {
   CHECK(in_child([](Findings& f) {
           Printing s({0});
           s.external(1);
@@ -318,10 +321,10 @@ TEST_CASE("closed stdio: a worker's socket may be its standard input, which is c
           std::vector<std::unique_ptr<Child>> workers;
           const feedlane_dataset dataset = printing_dataset();
           EXPECT(f, work(l.get(), workers, [&](Findings& own, int fd) {
-                   EXPECT(own, ::dup2(fd, 0) == 0);
-                   (void)::close(fd);
-                   EXPECT(own, feedlane_worker_run(0, nullptr, &dataset, nullptr) == FEEDLANE_OK);
-                 }) == FEEDLANE_OK);
+                      EXPECT(own, ::dup2(fd, 0) == 0);
+                      (void)::close(fd);
+                      EXPECT(own, feedlane_worker_run(0, nullptr, &dataset, nullptr) == FEEDLANE_OK);
+                    }) == FEEDLANE_OK);
           check_epoch(f, l.get());
           EXPECT(f, feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
           f.expect(workers[0]->finish().empty(), "the worker", __LINE__);

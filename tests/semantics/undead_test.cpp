@@ -134,7 +134,8 @@ TEST_CASE("a signal that lands in the thread that stops does not end the wait fo
   check_sequence(take_epoch(l.get(), 0), 20, 1);
   static std::atomic<int> signals;
   signals = 0;
-  struct sigaction action {}, before {};
+  struct sigaction action {
+  }, before{};
   action.sa_handler = [](int) { signals++; };
   REQUIRE(::sigaction(SIGUSR1, &action, &before) == 0);
   std::thread other([&, stopping = ::pthread_self(), thread = ::gettid()] {
@@ -152,7 +153,8 @@ TEST_CASE("a signal that lands in the thread that stops does not end the wait fo
   (void)::sigaction(SIGUSR1, &before, nullptr);
 }
 
-TEST_CASE("stop returns E_HUNG for a worker that survives SIGKILL, though a consumer of the loader has something to say") {
+TEST_CASE(
+    "stop returns E_HUNG for a worker that survives SIGKILL, though a consumer of the loader has something to say") {
   Stuck stuck(20, 2, 3);
   stuck.s.config.share = FEEDLANE_SHARE_EVERY;
   const Loader feeder = stuck.s.create();

@@ -17,8 +17,8 @@
 
 #include "feedlane.h"
 #include "shared.hpp"
-#include "support/slowness.hpp"
 #include "support/api.hpp"
+#include "support/slowness.hpp"
 
 namespace chaos {
 

@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-
 #include "chaos_run.hpp"
 #include "shm/plan.hpp"
 

@@ -23,8 +23,8 @@
 #include "nursery.hpp"
 #include "sharing.hpp"
 #include "shm/share_layout.hpp"
-#include "support/slowness.hpp"
 #include "support/api.hpp"
+#include "support/slowness.hpp"
 
 namespace {
 

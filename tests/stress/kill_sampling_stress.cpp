@@ -16,8 +16,8 @@
 #include "hunt.hpp"
 #include "nursery.hpp"
 #include "shared.hpp"
-#include "support/slowness.hpp"
 #include "support/api.hpp"
+#include "support/slowness.hpp"
 
 namespace {
 
@@ -58,7 +58,8 @@ class Worker {
   // Leaves before its task number `leave`, or with it in hand.
   int work(int fd, std::int64_t leave, bool in_hand) {
     feedlane_worker* w = nullptr;
-    doing(Op::attach, [&] { check("attach", feedlane_worker_attach(fd, nullptr, FEEDLANE_FOREVER, &w, &error_), error_); });
+    doing(Op::attach,
+          [&] { check("attach", feedlane_worker_attach(fd, nullptr, FEEDLANE_FOREVER, &w, &error_), error_); });
     doing(Op::ready, [&] { check("ready", feedlane_worker_ready(w, FEEDLANE_OK, nullptr, &error_), error_); });
     for (std::int64_t n = 0; n != leave || in_hand; n++) {
       std::int32_t s = FEEDLANE_OK;
@@ -112,8 +113,10 @@ class Worker {
         static_cast<unsigned char*>(t.tensors[1].data)[i * noise_bytes + k] = noise(t.indices[i], k);
     }
     for (std::uint64_t k = 0; k < tensor.bytes; k++) static_cast<unsigned char*>(tensor.data)[k] = noise(t.batch, k);
-    doing(Op::allocate,
-          [&] { check("metadata", feedlane_task_store(task_, FEEDLANE_STORE_METADATA, words.data(), words.size(), &error_), error_); });
+    doing(Op::allocate, [&] {
+      check("metadata", feedlane_task_store(task_, FEEDLANE_STORE_METADATA, words.data(), words.size(), &error_),
+            error_);
+    });
     doing(Op::commit, [&] {
       check("commit", feedlane_task_commit(task_, t.count, &error_), error_);
       task_ = nullptr;

@@ -24,8 +24,8 @@
 
 #include "chaos.hpp"
 #include "nursery.hpp"
-#include "support/slowness.hpp"
 #include "support/api.hpp"
+#include "support/slowness.hpp"
 
 namespace {
 
@@ -87,7 +87,8 @@ feedlane_loader* create(const void* state, std::uint64_t bytes, std::int32_t wor
   feedlane_sampler* sampler = nullptr;
   feedlane_error e;
   feedlane_init(&e, sizeof e);
-  if (feedlane::test::sequential_sampler(batches * chaos::batch_size, &sampler, &e) != FEEDLANE_OK) chaos::die("sampler", e);
+  if (feedlane::test::sequential_sampler(batches * chaos::batch_size, &sampler, &e) != FEEDLANE_OK)
+    chaos::die("sampler", e);
   feedlane_loader* const l = chaos::create(state, bytes, worker_count, 0, [&](feedlane_loader_config& c) {
     c.sampler = sampler;
     adjust(c);
@@ -158,7 +159,8 @@ class Trainer {
     feedlane_worker_stats s;
     feedlane_init(&s, sizeof s);
     do {  // an external one has no pid before it has attached
-      compare("get_worker_stats", feedlane::test::observe(loader_, feedlane_monitor_get_worker_stats, 1, &s), FEEDLANE_OK);
+      compare("get_worker_stats", feedlane::test::observe(loader_, feedlane_monitor_get_worker_stats, 1, &s),
+              FEEDLANE_OK);
       if (s.pid <= 0 && feedlane_loader_poll(loader_, &error_) < 0) chaos::die("poll", error_);
     } while (s.pid <= 0);
     const auto dead = static_cast<pid_t>(s.pid);

@@ -223,6 +223,10 @@ class Checks(unittest.TestCase):
                  "capi/go/a_test.go": "C.feedlane_one()", "examples/c/a.c": "feedlane_shown();"}
         found = self.found(house.functions_have_users, files)
         self.assertEqual(found, ["include: feedlane_one is called by 1 packages, and no example"])
+        names = [f"feedlane_{i}" for i in range(house.MOST_FUNCTIONS + 1)]
+        files = {"capi/feedlane.map": "".join(f"    {name};\n" for name in names),
+                 "capi/python/core/a.cpp": " ".join(names), "capi/go/a.go": " ".join(names)}
+        self.assertEqual(len(self.found(house.functions_have_users, files)), 1)
 
     def test_a_command_that_cannot_be_run_is_found(self):
         self.assertEqual(len(self.found(house.commands_can_be_run, {})), len(house.COMMANDS))

@@ -50,7 +50,9 @@ int main(int argc, char **argv) {
   feedlane_sampler *sampler = NULL;
   feedlane_loader *loader = NULL;
   const feedlane_field field = {.size = sizeof field, .name = "x", .dtype = {0, 64, 1}, .ndim = 1, .shape = {ELEMENTS}};
-  int32_t status = feedlane_sampler_sequential(atoll(argv[1]), &sampler, &error);
+  const feedlane_sampler_config order = {
+      .size = sizeof order, .kind = FEEDLANE_SAMPLER_SEQUENTIAL, .length = atoll(argv[1])};
+  int32_t status = feedlane_sampler_create(&order, &sampler, &error);
   const feedlane_loader_config config = {.size = sizeof config,
                                          .sampler = sampler,
                                          .fields = &field,

@@ -184,7 +184,8 @@ Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch, bool is_read
 
 std::uint64_t token_in(PyObject* batch, const feedlane_loader* loader) {
   if (PyObject_IsInstance(batch, types.batch) != 1) {
-    if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_TypeError, "a Batch is needed, as Loader.batches() yields them");
+    if (PyErr_Occurred() == nullptr)
+      PyErr_SetString(PyExc_TypeError, "a Batch is needed, as Loader.batches() yields them");
     return 0;
   }
   const Batch* const b = held(batch);

@@ -118,7 +118,8 @@ TEST_CASE("a path in use is refused, a stale one is replaced, another kind of fi
   CHECK(std::filesystem::file_size(place.folder.path() + "/file") == 8);
 }
 
-TEST_CASE("what is in the way of a socket is named, and whose it is, when it is listened at and when it is connected to") {
+TEST_CASE(
+    "what is in the way of a socket is named, and whose it is, when it is listened at and when it is connected to") {
   const Place place;
   const std::string folder = place.folder.path();
   const std::string own = " of this user, uid " + std::to_string(::geteuid());

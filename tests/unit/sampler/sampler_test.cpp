@@ -14,8 +14,8 @@
 using feedlane::Error;
 using feedlane::Status;
 using feedlane::sampler::make_random;
-using feedlane::test::make_sequential;
 using feedlane::sampler::Sampler;
+using feedlane::test::make_sequential;
 
 namespace {
 

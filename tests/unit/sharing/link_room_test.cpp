@@ -36,7 +36,9 @@ TEST_CASE("without room an observer misses a batch, and begins and ends are sent
   CHECK(f.link.has_room());
 }
 
-TEST_CASE("of the epochs that began and ended while a consumer read nothing it gets the first and the newest, whatever its lag") {
+TEST_CASE(
+    "of the epochs that began and ended while a consumer read nothing it gets the first and the newest, whatever its "
+    "lag") {
   for (const std::int32_t lag : {FEEDLANE_LAG_BLOCK, FEEDLANE_LAG_OBSERVE}) {
     CAPTURE(lag);
     Fixture f(lag);

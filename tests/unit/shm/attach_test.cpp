@@ -134,7 +134,8 @@ TEST_CASE("whatever a worker writes into data, another one can attach") {
 TEST_CASE("a doorbell write that goes to data's descriptor hits unused bytes") {
   const Made made;
   const std::uint64_t one = 1;
-  REQUIRE(::fcntl(made.segments.data_fd(), F_SETFL, 0) == 0);  // what keeps it from being written to; any holder may do so
+  REQUIRE(::fcntl(made.segments.data_fd(), F_SETFL, 0) ==
+          0);  // what keeps it from being written to; any holder may do so
   REQUIRE(::write(made.segments.data_fd(), &one, sizeof one) == sizeof one);
   CHECK(made.segments.plan().worker_rows >= sizeof one);
 }

@@ -119,8 +119,7 @@ class Copies {
   }
 
   double from_slots() {
-    return gb_s(
-        [this](std::size_t i) { copy_batch(pool_.get(), slots_[i], device_.pointer(), streams_[0]); });
+    return gb_s([this](std::size_t i) { copy_batch(pool_.get(), slots_[i], device_.pointer(), streams_[0]); });
   }
   double from_allocated() {
     return gb_s([this](std::size_t i) { enqueue(allocated_[i % places_]->get(), streams_[0]); });
