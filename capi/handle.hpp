@@ -87,7 +87,7 @@ struct Handle {
 
   os::ForkStamp stamp;
   std::atomic<std::uint32_t> state{0};
-  std::atomic<std::uint32_t> owners{1};   // changed by feedlane_*_ref and _unref; the last unref frees the handle
+  std::atomic<std::uint32_t> owners{1};   // references, see feedlane_loader_ref; the last unref frees the handle
   std::atomic<std::uintptr_t> caller{0};  // the thread that is in an exclusive call
 
   // Relaxed: nothing else depends on whether a call sees another thread's `close`.

@@ -67,7 +67,7 @@ Status TorchRandom::prepare(std::int64_t epoch, Error& error) {
   if (as_loader && epoch > TorchEpochs::most)
     return error.refuse(FEEDLANE_E_LIMIT, "epoch", epoch, TorchEpochs::most,
                         "epoch {}: torch's default generator is followed up to epoch {}", epoch, TorchEpochs::most);
-  TorchGenerator generator(as_loader ? epochs_.at(epoch).sampler : config_.seed + static_cast<std::uint64_t>(epoch));
+  TorchGenerator generator(as_loader ? epochs_.seed(epoch) : config_.seed + static_cast<std::uint64_t>(epoch));
   const std::int64_t n = config_.length;
   order_.clear();
   if (config_.replacement != 0) {

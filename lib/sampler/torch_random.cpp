@@ -31,15 +31,15 @@ void TorchGenerator::randperm(std::int64_t n, std::int64_t count, std::vector<st
   out.resize(before + static_cast<std::size_t>(count));
 }
 
-TorchEpochs::Seeds TorchEpochs::at(std::int64_t epoch) {
+std::uint64_t TorchEpochs::seed(std::int64_t epoch) {
   if (epoch + 1 == next_) return last_;
   if (epoch < next_) {
     generator_ = TorchGenerator(manual_seed_);
     next_ = 0;
   }
   generator_.discard(static_cast<std::uint64_t>(epoch - next_) * draws);
-  last_.base = generator_.seed();
-  last_.sampler = generator_.seed();
+  (void)generator_.seed();  // the base seed
+  last_ = generator_.seed();
   next_ = epoch + 1;
   return last_;
 }

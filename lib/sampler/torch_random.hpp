@@ -30,28 +30,25 @@ class TorchGenerator {
   std::mt19937 engine_;
 };
 
-// DataLoader(shuffle=True)'s draws from the default generator: each iterator draws its base seed, then its sampler's
-// seed.
+// The seeds that the sampler of DataLoader(shuffle=True) draws from the default generator. Before each of them an
+// iterator draws its base seed, which is no concern of a sampler.
 class TorchEpochs {
  public:
   // Largest epoch. Each earlier epoch costs four draws, so a call takes less than a second whatever epoch a saved state
   // names.
   static constexpr std::int64_t most = std::int64_t{1} << 24;
   static constexpr std::uint64_t draws = 4;
-  struct Seeds {
-    std::uint64_t base, sampler;
-  };
 
   explicit TorchEpochs(std::uint64_t manual_seed) : manual_seed_(manual_seed), generator_(manual_seed) {}
-  // Seeds of `epoch` (0 to most), counted from manual_seed. The next epoch costs four draws; an earlier epoch costs a
+  // Seed of `epoch` (0 to most), counted from manual_seed. The next epoch costs four draws; an earlier epoch costs a
   // replay from the start.
-  Seeds at(std::int64_t epoch);
+  std::uint64_t seed(std::int64_t epoch);
 
  private:
   std::uint64_t manual_seed_;
   TorchGenerator generator_;
-  std::int64_t next_ = 0;  // the epoch whose draws come next
-  Seeds last_{};           // of the epoch before `next_`
+  std::int64_t next_ = 0;   // the epoch whose draws come next
+  std::uint64_t last_ = 0;  // of the epoch before `next_`
 };
 
 }  // namespace feedlane::sampler

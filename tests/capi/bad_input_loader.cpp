@@ -126,8 +126,6 @@ struct F {
   char room[600] = {};
   std::uint64_t got = 0;
   void* dlpack = nullptr;
-  feedlane_stats stats = fresh<feedlane_stats>();
-  feedlane_worker_stats worker_stats = fresh<feedlane_worker_stats>();
   feedlane_event event = fresh<feedlane_event>();
   Later<feedlane_loader_config> config{fresh<feedlane_loader_config>()};
   Out<feedlane_loader> out;
@@ -135,7 +133,6 @@ struct F {
   std::int32_t id = -1;
   Number fd;
   std::int32_t borrowed = -1;
-  std::int64_t length = 0;
 
  private:
   template <class Change>
@@ -197,19 +194,21 @@ const Row<F> life_rows[] = {
     REFUSES(feedlane_loader_poll, "destroyed", FEEDLANE_E_STATE, "", 0, 0, f.gone(), e),
 };
 
-#define DLPACK(function, out)                                                                                         \
-  REFUSES(function, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, 0, 0, &out, e),                             \
-      REFUSES(function, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.holding(), f.held_token(), 0, 0, nullptr, e), \
-      REFUSES(function, "tensor -1", FEEDLANE_E_ARGUMENT, "tensor", -1, 2, f.holding(), f.held_token(), -1, 0, &out,  \
-              e),                                                                                                     \
-      REFUSES(function, "tensor past the last", FEEDLANE_E_ARGUMENT, "tensor", 2, 2, f.holding(), f.held_token(), 2,  \
-              0, &out, e),                                                                                            \
-      REFUSES(function, "unknown flags", FEEDLANE_E_ARGUMENT, "flags", 6, 3, f.holding(), f.held_token(), 0, 6, &out, \
-              e),                                                                                                     \
-      REFUSES(function, "not registered", FEEDLANE_E_STATE, "", 0, 0, f.holding(), f.held_token(), 0,                 \
-              FEEDLANE_DLPACK_CUDA_HOST, &out, e),                                                                    \
-      REFUSES(function, "token 0", FEEDLANE_E_STALE, "", 0, 0, f.holding(), 0, 0, 0, &out, e),                        \
-      REFUSES(function, "released", FEEDLANE_E_STALE, "", 0, 0, f.l(), f.stale_token(), 0, 0, &out, e)
+#define DLPACK(flags)                                                                                                \
+  REFUSES(feedlane_batch_dlpack, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, 0, flags, &f.dlpack, e),      \
+      REFUSES(feedlane_batch_dlpack, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.holding(), f.held_token(), 0,   \
+              flags, nullptr, e),                                                                                    \
+      REFUSES(feedlane_batch_dlpack, "tensor -1", FEEDLANE_E_ARGUMENT, "tensor", -1, 2, f.holding(), f.held_token(), \
+              -1, flags, &f.dlpack, e),                                                                              \
+      REFUSES(feedlane_batch_dlpack, "tensor past the last", FEEDLANE_E_ARGUMENT, "tensor", 2, 2, f.holding(),       \
+              f.held_token(), 2, flags, &f.dlpack, e),                                                               \
+      REFUSES(feedlane_batch_dlpack, "unknown flags", FEEDLANE_E_ARGUMENT, "flags", 4 | (flags), 3, f.holding(),     \
+              f.held_token(), 0, 4 | (flags), &f.dlpack, e),                                                         \
+      REFUSES(feedlane_batch_dlpack, "not registered", FEEDLANE_E_STATE, "", 0, 0, f.holding(), f.held_token(), 0,   \
+              FEEDLANE_DLPACK_CUDA_HOST | (flags), &f.dlpack, e),                                                    \
+      REFUSES(feedlane_batch_dlpack, "token 0", FEEDLANE_E_STALE, "", 0, 0, f.holding(), 0, 0, flags, &f.dlpack, e), \
+      REFUSES(feedlane_batch_dlpack, "released", FEEDLANE_E_STALE, "", 0, 0, f.l(), f.stale_token(), 0, flags,       \
+              &f.dlpack, e)
 
 const Row<F> batch_rows[] = {
     REFUSES(feedlane_loader_next, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 0, &f.batch, e),
@@ -241,7 +240,8 @@ const Row<F> batch_rows[] = {
     ANSWERS(feedlane_batch_release, "a slot that isn't", FEEDLANE_E_STALE, f.holding(), UINT64_MAX),
     ANSWERS(feedlane_batch_release, "a free slot's", FEEDLANE_E_STALE, f.holding(), f.held_token() ^ 1),
     ANSWERS(feedlane_batch_release, "twice", FEEDLANE_E_STALE, f.l(), f.stale_token()),
-    DLPACK(feedlane_batch_dlpack, f.dlpack),
+    DLPACK(0),
+    DLPACK(FEEDLANE_DLPACK_LEGACY),
     REFUSES(feedlane_batch_release_on, "l NULL", FEEDLANE_E_ARGUMENT, "l", 0, 1, nullptr, 1, nullptr, e),
     REFUSES(feedlane_batch_release_on, "no pool", FEEDLANE_E_STATE, "config.pinned", 0, 1, f.holding(), f.held_token(),
             nullptr, e),

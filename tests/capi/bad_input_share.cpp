@@ -75,10 +75,6 @@ struct F {
     REQUIRE(feedlane_loader_close(l()) == FEEDLANE_OK);
     return l();
   }
-  feedlane_loader* closed_consumer() {
-    REQUIRE(feedlane_loader_close(c()) == FEEDLANE_OK);
-    return c();
-  }
   // A socket of another kind.
   std::int32_t worker_socket() {
     Setup s(2);
@@ -136,7 +132,6 @@ struct F {
   Number places[2], peer, got;
   Out<feedlane_loader> out;
   std::int32_t id = -1;
-  std::int64_t epoch = -1;
 };
 
 constexpr std::size_t config_bytes = sizeof(feedlane_consumer_config);

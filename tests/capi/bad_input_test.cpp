@@ -72,7 +72,7 @@ struct F {
   Later<feedlane_sampler_config> config{fresh<feedlane_sampler_config>()};
   std::int64_t indices[4] = {};
   std::int64_t length = 0;
-  std::uint64_t got = 0, seed = 0;
+  std::uint64_t got = 0;
 };
 
 const char* name(std::int32_t status) { return feedlane_status_name(status); }
@@ -137,8 +137,8 @@ const Row<F> rows[] = {
     REFUSES(random_sampler, "size 7", FEEDLANE_E_ABI, "config", 7, config_bytes, f.random(1, 7), f.out.place(), e),
     REFUSES(feedlane_sampler_create, "kind -1", FEEDLANE_E_ARGUMENT, "config.kind", -1, 0, f.of_kind(-1), f.out.place(),
             e),
-    REFUSES(feedlane_sampler_create, "an unknown kind", FEEDLANE_E_ARGUMENT, "config.kind", 9, 8, f.of_kind(9),
-            f.out.place(), e),
+    REFUSES(feedlane_sampler_create, "an unknown kind", FEEDLANE_E_ARGUMENT, "config.kind", FEEDLANE_SAMPLER_CUSTOM + 1,
+            FEEDLANE_SAMPLER_CUSTOM, f.of_kind(FEEDLANE_SAMPLER_CUSTOM + 1), f.out.place(), e),
     REFUSES(feedlane_sampler_create, "size only", FEEDLANE_OK, "", 0, 0, f.size_only(), &f.empty, e),
     REFUSES(random_sampler, "the largest size", FEEDLANE_E_ABI, "config", -1, config_bytes, f.random(1, SIZE_MAX),
             f.out.place(), e),

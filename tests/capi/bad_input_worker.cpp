@@ -86,7 +86,6 @@ struct F {
   feedlane_task other = fresh<feedlane_task>();
   feedlane_worker_info info = fresh<feedlane_worker_info>();
   feedlane_ahead ahead = fresh<feedlane_ahead>();
-  std::int32_t borrowed = -1;
   feedlane_field full = fresh<feedlane_field>();
   static constexpr std::int64_t slot_bytes = 512 + (64 << 10);
 };
@@ -188,6 +187,10 @@ const Row<F> rows[] = {
             nullptr, e),
     REFUSES(feedlane_task_store, "task NULL", FEEDLANE_E_ARGUMENT, "task", 0, 1, nullptr, FEEDLANE_STORE_METADATA, "x",
             1, e),
+    REFUSES(feedlane_task_store, "kind -1", FEEDLANE_E_ARGUMENT, "kind", -1, FEEDLANE_STORE_STATE, f.task(), -1, "x", 1,
+            e),
+    REFUSES(feedlane_task_store, "an unknown kind", FEEDLANE_E_ARGUMENT, "kind", FEEDLANE_STORE_STATE + 1,
+            FEEDLANE_STORE_STATE, f.task(), FEEDLANE_STORE_STATE + 1, "x", 1, e),
     REFUSES(feedlane_task_store, "bytes NULL", FEEDLANE_E_ARGUMENT, "bytes", 0, 1, f.task(), FEEDLANE_STORE_METADATA,
             nullptr, 1, e),
     REFUSES(feedlane_task_store, "no bytes", FEEDLANE_OK, "", 0, 0, f.task(), FEEDLANE_STORE_METADATA, nullptr, 0, e),

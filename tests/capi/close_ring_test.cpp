@@ -5,7 +5,6 @@
 #include <atomic>
 #include <functional>
 #include <thread>
-#include <utility>
 
 #include "support/events.hpp"
 #include "support/process.hpp"

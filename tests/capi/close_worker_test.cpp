@@ -60,7 +60,7 @@ TEST_CASE("closing a worker from another thread ends its wait with E_STATE, and 
   CHECK(t.worker == nullptr);
 }
 
-TEST_CASE("detach ends another thread's wait for a task with E_STATE, then frees the worker") {
+TEST_CASE("destroy ends another thread's wait for a task with E_STATE, then frees the worker") {
   Threaded t;
   Sleeping s(t.worker);
   CHECK(feedlane_worker_destroy(&t.worker) == FEEDLANE_OK);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forked child and its parent's handles: every call is E_FORKED, destroy and detach clear the pointer, and the parent
+// A forked child and its parent's handles: every call is E_FORKED, destroy clears the pointer, and the parent
 // doesn't notice.
 #include <doctest/doctest.h>
 

@@ -31,7 +31,9 @@ struct Ends {
     config.lanes = senders;
     REQUIRE(feedlane_rx_create(&config, &rx, nullptr) == FEEDLANE_OK);
     for (feedlane_tx*& one : tx) {
-      REQUIRE(feedlane_tx_attach(offer(), nullptr, patience_ns, &one, nullptr, nullptr) == FEEDLANE_OK);
+      std::uint32_t told = 0;
+      REQUIRE(feedlane_tx_attach(offer(), nullptr, patience_ns, &one, &told, nullptr) == FEEDLANE_OK);
+      CHECK(told == bytes);
       REQUIRE(feedlane_rx_arm(rx, nullptr) == FEEDLANE_OK);  // accepts it
     }
   }
@@ -297,6 +299,19 @@ TEST_CASE("a signal ends send and receive with INTERRUPTED, and send tells how m
   CHECK(outcome.count == 4);
   CHECK(words_of(e.rx, 9) == numbers(0, 4));
   REQUIRE(::sigaction(SIGUSR1, &before, nullptr) == 0);
+}
+
+TEST_CASE("arm writes the same descriptor whether it may be slept on or not, and none after close") {
+  const Ends e;
+  std::int32_t asleep = -1, awake = -1, none = -7;
+  CHECK(feedlane_rx_arm(e.rx, &asleep) == FEEDLANE_OK);
+  CHECK(asleep >= 0);
+  CHECK(send(e.tx[0], numbers(0, 1)) == Outcome{FEEDLANE_OK, 1});
+  CHECK(feedlane_rx_arm(e.rx, &awake) == FEEDLANE_AGAIN);
+  CHECK(awake == asleep);
+  CHECK(feedlane_rx_close(e.rx) == FEEDLANE_OK);
+  CHECK(feedlane_rx_arm(e.rx, &none) == FEEDLANE_E_STATE);
+  CHECK(none == -7);
 }
 
 TEST_CASE("close ends send and receive with E_STATE, and later calls too") {

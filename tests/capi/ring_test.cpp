@@ -397,7 +397,7 @@ TEST_CASE("a receiver's end is seen by its sender and in its listen backlog, alt
     feedlane_tx* tx = nullptr;
     EXPECT(f, feedlane_tx_attach(-1, path.name(), patience_ns, &tx, nullptr, nullptr) == FEEDLANE_E_PEER_DEAD);
   });
-  CHECK(wait_readable(wait_fd));                           // not armed: that would admit it
+  CHECK(wait_readable(wait_fd));                           // not armed again: that would admit it
   const Child helper([](Findings&) { (void)::pause(); });  // has all descriptors
   ring.reset();
   CHECK(sender.finish() == "");

@@ -9,6 +9,7 @@
 
 #include "feedlane.h"
 #include "input.hpp"
+#include "support/make_sampler.hpp"
 #include "support/monitors.hpp"
 
 using feedlane::fuzz::edit;
@@ -267,12 +268,9 @@ void make_samplers(Input& in) {
   if (s == nullptr || takes_memory(s.get())) return;
   feedlane_sampler* batches = nullptr;
   Report report(in);
-  auto c = fresh<feedlane_sampler_config>();
-  c.kind = FEEDLANE_SAMPLER_BATCH;
-  c.inner = s.get();
-  c.batch_size = in.flag() ? 1 + in.pick(8) : in.number();
-  c.drop_last = static_cast<std::int32_t>(in.pick(3));
-  report.check(feedlane_sampler_create(&c, &batches, report.get()));
+  const std::int64_t rows = in.flag() ? 1 + in.pick(8) : in.number();
+  const auto drop_last = static_cast<std::int32_t>(in.pick(3));
+  report.check(feedlane::test::batch_sampler(s.get(), rows, drop_last, &batches, report.get()));
   const Handle<feedlane_sampler> owned(batches);
   use(in, s.get());
   if (batches != nullptr) use(in, batches);
@@ -358,7 +356,7 @@ struct Parts {
 };
 
 // Whatever the loader has done, it can be looked into.
-void observe(feedlane_loader* l) {
+void look_into(feedlane_loader* l) {
   const auto opened = feedlane::test::monitor_of(l);
   feedlane_monitor* const m = opened.get();
   PROMISE(m != nullptr);
@@ -366,10 +364,13 @@ void observe(feedlane_loader* l) {
   PROMISE(feedlane_monitor_get_info(m, &info) == FEEDLANE_OK && std::strlen(info.name) < sizeof info.name);
   auto timings = fresh<feedlane_timings>();
   PROMISE(feedlane_monitor_get_timings(m, -1, &timings) == FEEDLANE_OK);
-  auto record = fresh<feedlane_batch_record>();
+  auto stats = fresh<feedlane_stats>();
+  PROMISE(feedlane_monitor_get_stats(m, &stats) == FEEDLANE_OK);
+  std::vector<feedlane_batch_record> slots(stats.slots + 1, fresh<feedlane_batch_record>());
   std::uint64_t count = 0;
-  PROMISE(feedlane_monitor_get_trace(m, FEEDLANE_SLOTS, &record, 1, &count) == FEEDLANE_OK && count == 1);
-  const std::int32_t s = feedlane_monitor_get_trace(m, 0, &record, 1, &count);
+  PROMISE(feedlane_monitor_get_trace(m, FEEDLANE_SLOTS, slots.data(), slots.size(), &count) == FEEDLANE_OK);
+  PROMISE(count == stats.slots);
+  const std::int32_t s = feedlane_monitor_get_trace(m, 0, slots.data(), 1, &count);
   PROMISE(s == (info.trace == 0 ? FEEDLANE_E_STATE : count == 1 ? FEEDLANE_OK : FEEDLANE_END));
   auto diagnosis = fresh<feedlane_diagnosis>();
   PROMISE(feedlane_monitor_diagnose(m, &diagnosis) == FEEDLANE_OK && diagnosis.text[0] != '\0');
@@ -432,7 +433,7 @@ void make_loader(Input& in) {
     PROMISE(s <= FEEDLANE_SLOTS_HELD);
     if (s == FEEDLANE_OK) PROMISE(feedlane_batch_release(l.get(), batch.token) == FEEDLANE_OK);
   }
-  observe(l.get());
+  look_into(l.get());
 }
 
 }  // namespace

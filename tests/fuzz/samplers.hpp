@@ -8,6 +8,7 @@
 
 #include "input.hpp"
 #include "sampler/sampler.hpp"
+#include "support/make_sampler.hpp"
 
 namespace feedlane::fuzz {
 
@@ -47,25 +48,19 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
   const std::int64_t length = is_small ? in.pick(24) : in.i64();
   bound = length;
   const auto no_environment = [](const char*) -> const char* { return nullptr; };
-  const auto config_of = [](std::int32_t which) {
-    feedlane_sampler_config c{};
-    c.size = sizeof c;
-    c.kind = which;
-    return c;
-  };
   const auto make = [&](const feedlane_sampler_config& c) {
     (void)sampler::make(c, nullptr, no_environment, s, error);
   };
   switch (kind) {
     case 0: {
-      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_SEQUENTIAL);
+      feedlane_sampler_config c = test::sampler_config(FEEDLANE_SAMPLER_SEQUENTIAL);
       c.length = length;
       make(c);
       break;
     }
     case 1:
     case 2: {
-      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_RANDOM);
+      feedlane_sampler_config c = test::sampler_config(FEEDLANE_SAMPLER_RANDOM);
       c.length = length;
       c.seed = in.u8();
       c.num_samples = in.pick(4) == 3 ? in.number() : 0;
@@ -80,7 +75,7 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       std::vector<std::int64_t> indices;
       for (std::uint32_t i = in.pick(8); i > 0; i--) indices.push_back(in.pick(100));
       bound = 100;
-      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_SUBSET);
+      feedlane_sampler_config c = test::sampler_config(FEEDLANE_SAMPLER_SUBSET);
       c.indices = indices.data();
       c.count = indices.size();
       c.no_shuffle = static_cast<std::int32_t>(in.pick(3));
@@ -91,7 +86,7 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
     case 4: {
       std::vector<double> weights;
       for (std::uint32_t i = in.pick(8); i > 0; i--) weights.push_back(in.flag() ? in.u8() : in.take<double>());
-      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_WEIGHTED);
+      feedlane_sampler_config c = test::sampler_config(FEEDLANE_SAMPLER_WEIGHTED);
       c.num_samples = in.pick(10);
       c.without_replacement = static_cast<std::int32_t>(in.pick(3));
       c.reserved = in.pick(8) == 7 ? 1 : 0;
@@ -102,7 +97,7 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       break;
     }
     case 5: {
-      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_DISTRIBUTED);
+      feedlane_sampler_config c = test::sampler_config(FEEDLANE_SAMPLER_DISTRIBUTED);
       c.length = length;
       c.world = in.flag() ? static_cast<std::int32_t>(in.pick(5)) : in.i32();
       c.rank = in.flag() || c.world <= 0 ? static_cast<std::int32_t>(in.pick(5)) : in.i32() % c.world;
@@ -117,7 +112,7 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
     case 6: {
       std::vector<std::int64_t> lengths;
       for (std::uint32_t i = in.pick(24); i > 0; i--) lengths.push_back(in.pick(8) == 7 ? in.i64() : in.pick(20));
-      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_TOKENS);
+      feedlane_sampler_config c = test::sampler_config(FEEDLANE_SAMPLER_TOKENS);
       c.max_tokens = in.flag() ? 1 + in.pick(40) : in.i64();
       c.max_rows = 1 + in.pick(6);
       c.seed = in.u8();
@@ -146,7 +141,7 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       for (double& w : weights) w = in.pick(8) == 7 ? in.take<double>() : in.pick(4);
       for (std::size_t i = 1; i < from.size(); i++)
         from[i] = in.pick(8) == 7 ? in.number() : std::min(from[i - 1], INT64_MAX - 40) + in.pick(40);
-      feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_MIXTURE);
+      feedlane_sampler_config c = test::sampler_config(FEEDLANE_SAMPLER_MIXTURE);
       c.num_samples = in.flag() ? in.pick(50) : in.number();
       c.seed = in.u8();
       c.window = in.flag() ? in.pick(20) : in.number();
@@ -174,7 +169,7 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
       if (in.flag()) c.load = &Counter::load;
       c.length = in.flag() ? 0 : in.number();
       c.batch_rows = in.flag() ? 0 : in.pick(4);
-      feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_CUSTOM);
+      feedlane_sampler_config config = test::sampler_config(FEEDLANE_SAMPLER_CUSTOM);
       config.callbacks = &c;
       make(config);
       bound = INT64_MAX;  // its state may say anything
@@ -183,7 +178,7 @@ inline std::unique_ptr<sampler::Sampler> make_sampler(Input& in, Counter& counte
   }
   if (s == nullptr || in.pick(3) != 0) return s;
   std::unique_ptr<sampler::Sampler> batches;
-  feedlane_sampler_config c = config_of(FEEDLANE_SAMPLER_BATCH);
+  feedlane_sampler_config c = test::sampler_config(FEEDLANE_SAMPLER_BATCH);
   c.batch_size = in.pick(4) == 3 ? in.number() : 1 + in.pick(4);
   c.drop_last = static_cast<std::int32_t>(in.pick(2));
   (void)sampler::make(c, s.get(), no_environment, batches, error);

@@ -108,7 +108,7 @@ TEST_CASE("signals that the program handles don't end a range-for loop") {
   CHECK(handled.load() == 128);
 }
 
-TEST_CASE("an event loop takes an epoch by wait_fd, arm and poll, and never waits in the loader") {
+TEST_CASE("an event loop takes an epoch by arm and poll, and never waits in the loader") {
   struct Index {
     explicit Index(const feedlane::WorkerInfo&) {}
     void get(const feedlane::Row& row) { row.field<std::int64_t>(0)[0] = row.index(); }

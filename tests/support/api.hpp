@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "make_sampler.hpp"
@@ -76,16 +77,12 @@ inline feedlane_field field(const char* name, feedlane_dtype dtype, const std::v
 }
 
 // The descriptor to sleep on. OK: it was written.
-inline std::int32_t wait_fd_of(feedlane_loader* l, std::int32_t* fd) {
-  const std::int32_t s = feedlane_loader_arm(l, fd);
-  return s == FEEDLANE_AGAIN ? FEEDLANE_OK : s;
-}
-inline std::int32_t wait_fd_of(feedlane_rx* rx, std::int32_t* fd) {
-  const std::int32_t s = feedlane_rx_arm(rx, fd);
-  return s == FEEDLANE_AGAIN ? FEEDLANE_OK : s;
-}
-inline std::int32_t wait_fd_of(feedlane_worker* w, std::int32_t* fd) {
-  const std::int32_t s = feedlane_worker_arm(w, fd);
+template <class H>
+std::int32_t wait_fd_of(H* handle, std::int32_t* fd) {
+  std::int32_t s = FEEDLANE_OK;
+  if constexpr (std::is_same_v<H, feedlane_loader>) s = feedlane_loader_arm(handle, fd);
+  else if constexpr (std::is_same_v<H, feedlane_rx>) s = feedlane_rx_arm(handle, fd);
+  else s = feedlane_worker_arm(handle, fd);
   return s == FEEDLANE_AGAIN ? FEEDLANE_OK : s;
 }
 

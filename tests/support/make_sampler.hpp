@@ -77,9 +77,11 @@ inline std::int32_t tokens_sampler(const std::int64_t* lengths, std::uint64_t co
 }
 inline std::int32_t mixture_sampler(const std::int64_t* lengths, std::uint64_t count, const double* weights,
                                     feedlane_sampler_config* config, feedlane_sampler** out, feedlane_error* err) {
-  if (config != nullptr) config->weights = weights;
-  if (config != nullptr) config->lengths = lengths;
-  if (config != nullptr) config->count = count;
+  if (config != nullptr) {
+    config->weights = weights;
+    config->lengths = lengths;
+    config->count = count;
+  }
   return sampler_of(FEEDLANE_SAMPLER_MIXTURE, config, out, err);
 }
 

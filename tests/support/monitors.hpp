@@ -32,27 +32,19 @@ std::int32_t observe(const feedlane_loader* l, std::int32_t (*f)(M*, P...), std:
   return f(m, arguments...);
 }
 
-inline feedlane_loader_info info_of(feedlane_loader* l) {
+// Reads one number of the loader's info.
+inline std::int32_t read_info(feedlane_loader* l, std::int64_t feedlane_loader_info::*number, std::int64_t* out) {
   feedlane_loader_info info;
   feedlane_init(&info, sizeof info);
-  (void)observe(l, feedlane_monitor_get_info, &info);
-  return info;
+  const std::int32_t status = observe(l, feedlane_monitor_get_info, &info);
+  if (status == FEEDLANE_OK) *out = info.*number;
+  return status;
 }
-
 inline std::int32_t length_of(feedlane_loader* l, std::int64_t* batches) {
-  feedlane_loader_info info;
-  feedlane_init(&info, sizeof info);
-  const std::int32_t status = observe(l, feedlane_monitor_get_info, &info);
-  if (status == FEEDLANE_OK) *batches = info.batches;
-  return status;
+  return read_info(l, &feedlane_loader_info::batches, batches);
 }
-
 inline std::int32_t next_epoch_of(feedlane_loader* l, std::int64_t* epoch) {
-  feedlane_loader_info info;
-  feedlane_init(&info, sizeof info);
-  const std::int32_t status = observe(l, feedlane_monitor_get_info, &info);
-  if (status == FEEDLANE_OK) *epoch = info.next_epoch;
-  return status;
+  return read_info(l, &feedlane_loader_info::next_epoch, epoch);
 }
 
 }  // namespace feedlane::test

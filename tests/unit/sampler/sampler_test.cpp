@@ -8,7 +8,6 @@
 #include <numeric>
 #include <string>
 
-#include "sampler/torch_random.hpp"
 #include "support/kinds.hpp"
 
 using feedlane::Error;
@@ -162,14 +161,4 @@ TEST_CASE("impossible lengths are refused with the number") {
     CHECK(error.needed == 1);
   }
   CHECK(sampler == nullptr);
-}
-
-TEST_CASE("the base seed is torch's, epoch after epoch") {
-  const auto base_seed = [](std::uint64_t manual_seed, std::int64_t epoch) {
-    return feedlane::sampler::TorchEpochs(manual_seed).at(epoch).base;
-  };
-  CHECK(base_seed(0, 0) == 900450186894289455);
-  CHECK(base_seed(42, 0) == 6909045637428952499);
-  CHECK(base_seed(std::uint64_t{42} + (std::uint64_t{1} << 40), 0) == 6909045637428952499);
-  CHECK(base_seed(0, 1) != base_seed(0, 0));
 }

@@ -4,7 +4,6 @@
 //   random length seed epoch cap num_samples replacement shuffle
 //   distributed length seed epoch cap world rank no_shuffle drop_last
 //   subset length seed epoch cap                                       indices 1000, 1003, 1006 ...
-//   base_seed manual_seed epoch
 #include <feedlane.h>
 
 #include <cinttypes>
@@ -13,6 +12,7 @@
 #include <iostream>
 #include <string>
 #include <vector>
+
 #include "../../support/api.hpp"
 
 namespace {
@@ -26,8 +26,7 @@ void check(int32_t status) {
 }
 
 feedlane_sampler* make_random(std::int64_t& epoch, std::uint64_t& cap) {
-  feedlane_sampler_config config;
-  feedlane_init(&config, sizeof config);
+  auto config = feedlane::test::fresh<feedlane_sampler_config>();
   std::cin >> config.length >> config.seed >> epoch >> cap >> config.num_samples >> config.replacement >>
       config.shuffle;
   feedlane_sampler* sampler = nullptr;
@@ -36,8 +35,7 @@ feedlane_sampler* make_random(std::int64_t& epoch, std::uint64_t& cap) {
 }
 
 feedlane_sampler* make_distributed(std::int64_t& epoch, std::uint64_t& cap) {
-  feedlane_sampler_config config;
-  feedlane_init(&config, sizeof config);
+  auto config = feedlane::test::fresh<feedlane_sampler_config>();
   std::cin >> config.length >> config.seed >> epoch >> cap >> config.world >> config.rank >> config.no_shuffle >>
       config.drop_last;
   feedlane_sampler* sampler = nullptr;

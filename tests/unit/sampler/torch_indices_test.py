@@ -49,7 +49,7 @@ class TorchIndices(unittest.TestCase):
         sections = {name for name, content in vectors.items() if isinstance(content, list)}
         self.assertEqual(
             sections,
-            {"randperm", "random_sampler", "with_replacement", "distributed", "dataloader_shuffle", "base_seed"},
+            {"randperm", "random_sampler", "with_replacement", "distributed", "dataloader_shuffle"},
         )
         self.assertIn(1000, [vector["n"] for vector in vectors["randperm"]])
 

@@ -63,17 +63,18 @@ void touch(const void* data, std::uint64_t bytes) {
   seen = all;
 }
 
-feedlane_sampler* sequential(std::int64_t length) {
+feedlane_sampler* sampler(std::int32_t kind, std::int64_t length) {
   feedlane_error error;
   feedlane_init(&error, sizeof error);
   feedlane_sampler_config config;
   feedlane_init(&config, sizeof config);
-  config.kind = FEEDLANE_SAMPLER_SEQUENTIAL;
+  config.kind = kind;
   config.length = length;
-  feedlane_sampler* sampler = nullptr;
-  check("feedlane_sampler_create", feedlane_sampler_create(&config, &sampler, &error), error);
-  return sampler;
+  feedlane_sampler* created = nullptr;
+  check("feedlane_sampler_create", feedlane_sampler_create(&config, &created, &error), error);
+  return created;
 }
+feedlane_sampler* sequential(std::int64_t length) { return sampler(FEEDLANE_SAMPLER_SEQUENTIAL, length); }
 
 feedlane_field bytes_field(std::uint64_t bytes) {
   feedlane_field field;

@@ -13,7 +13,8 @@ namespace bench {
 
 // An array of so many bytes a sample.
 feedlane_field bytes_field(std::uint64_t bytes);
-// The caller owns it. Ends the program if it cannot be created.
+// A sampler of FEEDLANE_SAMPLER_`kind`, which the caller owns. Ends the program if it cannot be created.
+feedlane_sampler* sampler(std::int32_t kind, std::int64_t length);
 feedlane_sampler* sequential(std::int64_t length);
 
 // A trainer: epochs through a loader of one field.

@@ -58,12 +58,7 @@ SampleEpochs::SampleEpochs(Samples& samples, By by, std::int32_t workers, std::i
     : rows_(rows) {
   feedlane_error error;
   feedlane_init(&error, sizeof error);
-  feedlane_sampler_config random;
-  feedlane_init(&random, sizeof random);
-  random.kind = FEEDLANE_SAMPLER_RANDOM;
-  random.length = count;
-  feedlane_sampler* order = nullptr;
-  check("feedlane_sampler_create", feedlane_sampler_create(&random, &order, &error), error);
+  feedlane_sampler* order = sampler(FEEDLANE_SAMPLER_RANDOM, count);
   const feedlane_field field = bytes_field(samples.bytes);
   feedlane_dataset data;
   feedlane_init(&data, sizeof data);
