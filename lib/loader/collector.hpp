@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results into the ledger: reads what a task left in its slot, checks every word of it, and finishes the task's entry.
+// From results to the ledger: reads what a task left in its slot, checks every word of it, and finishes the task's
+// entry.
 //
 // Used by the loader's thread only.
 #pragma once
@@ -23,8 +24,8 @@ class Collector {
       : config_(config), memory_(memory), ledger_(ledger), failure_(failure) {}
   void use(Order& order) { order_ = &order; }
 
-  // Finishes the task of `entry`, which was sent, by its result. Last of all the ledger changes: memory may be too short
-  // before, and then the result is read once more. E_CORRUPT.
+  // Finishes the sent task of `entry` with its result. The ledger changes last, so if an allocation fails earlier, the
+  // result can be read again. E_CORRUPT.
   Status read_result(const Entry& entry, const shm::ResultMessage& result, Error& error);
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the ledger to the trainer: the batch that is yielded next, staged if it has to be, and what is told with it.
+// From the ledger to the trainer: stages the next batch if necessary, yields it, and reports its failed samples.
 //
-// Used by the loader's thread only, but for what `Staging` says.
+// Used by the loader's thread only, except as `Staging` states.
 #pragma once
 
 #include <cstdint>
@@ -25,24 +25,24 @@ class Delivery {
   Delivery(const Config& config, Memory& memory, Ledger& ledger, monitor::EventQueue& events)
       : config_(config), memory_(memory), ledger_(ledger), events_(events) {}
   void use(Order& order) { order_ = &order; }
-  // Batches go to registered memory: the arena itself, or buffers of the pool that they are copied to.
+  // Yields batches in registered memory: in the arena itself, or copied to buffers of the pool.
   Status use(pinned::Pool& pool, Error& error);
 
-  // Whether there is something to yield. Tasks that ended without a batch are settled on the way.
+  // Whether a batch or an error can be yielded. Also settles tasks that ended without a batch.
   [[nodiscard]] bool is_ready();
-  // Yields it: OK with a batch, or its error. Nothing changes if memory is too short.
+  // Yields the next batch (OK) or returns its error. If an allocation fails, nothing changes.
   Status yield(feedlane_batch& out, Error& error);
 
   // ---- staging ----
 
   [[nodiscard]] Staging* staging() { return staging_.get(); }
-  // For a trainer about to sleep: whether the batch to be yielded next is in its buffer, or could be on its way there.
+  // For a trainer about to sleep: whether the next batch is in its buffer, or its copy could be started.
   [[nodiscard]] bool has_staging_work() const;
   // The trainer holds every buffer.
   [[nodiscard]] bool is_out_of_buffers() const;
-  // What keeps a batch that is made from being copied: SLOTS_HELD, E_PEER_DEAD.
+  // Why a finished batch cannot be copied: SLOTS_HELD, E_PEER_DEAD.
   Status obstacle(Error& error);
-  // By when a thread has to come that copies.
+  // By when a copying thread has to attach.
   [[nodiscard]] os::Deadline copier_deadline() const { return copier_deadline_; }
 
  private:
@@ -59,7 +59,7 @@ class Delivery {
   Ledger& ledger_;
   monitor::EventQueue& events_;
   Order* order_ = nullptr;
-  std::unique_ptr<Staging> staging_;  // none: batches stay where they are
+  std::unique_ptr<Staging> staging_;  // nullptr: batches are yielded in place
   os::Deadline copier_deadline_ = os::Deadline::never();
 };
 

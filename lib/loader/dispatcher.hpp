@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the ledger and the workers: draws batches, sends them as tasks, takes tasks back, and goes on with what dead and
-// stuck workers leave behind. It is what the crew asks and tells.
+// Between the ledger and the workers: draws batches, sends them as tasks, takes tasks back, and continues tasks of dead
+// and stuck workers. It is the crew's owner.
 //
 //   dispatcher.cpp  order -> ledger -> workers
 //   rescue.cpp      workers that are gone or stuck -> ledger
@@ -43,38 +43,38 @@ class Dispatcher final : public supervisor::CrewOwner {
 
   // ---- an epoch ----
 
-  // An epoch has begun, or ended early. Until it has begun nothing is drawn.
+  // Whether an epoch has begun; false again if it ends early. Nothing is drawn before it begins.
   void set_begun(bool has_begun) { has_begun_ = has_begun; }
   [[nodiscard]] bool has_begun() const { return has_begun_; }
-  // Draws and sends as many batches as the window allows. An error is the sampler's.
+  // Draws and sends as many batches as the window allows. Returns an error of the sampler.
   Status dispatch(Error& error);
-  // The same; `next` returns the sampler's error when nothing is left to yield before it.
+  // Like `dispatch`, but keeps the sampler's error. `next` returns it when nothing is left to yield before it.
   void feed();
-  // At the start of an epoch: what workers that are stuck still keep from it.
+  // At the start of an epoch: tells the order again which workers are stuck.
   void restate_stuck();
-  // Nobody wants the epoch's batches any more. Those with a worker keep their slots busy until it answers or dies.
+  // Gives up the epoch's batches. A batch that was sent keeps its slot busy until its worker answers or dies.
   void abandon_epoch(bool has_workers, Staging* staging);
 
-  // ---- what `next` has to know ----
+  // ---- queries of `next` ----
 
-  // A batch could be drawn, or a stranded one rescued.
+  // Whether a batch could be drawn, or a stranded one rescued.
   [[nodiscard]] bool has_work() const;
   // Whether the next batch waits for a free slot.
   [[nodiscard]] bool lacks_slot() const;
-  // The error that the sampler failed with, if nothing is left to be yielded before it; else nullptr.
+  // The sampler's error, if nothing is left to be yielded before it; else nullptr.
   [[nodiscard]] Error* sampler_error() {
     return sampler_error_.code != FEEDLANE_OK && ledger_.in_flight() == 0 ? &sampler_error_ : nullptr;
   }
-  // Nothing but the trainer's own hands can free a slot.
+  // Whether only a release by the trainer can free a slot.
   [[nodiscard]] bool is_out_of_slots() const;
-  // What a stuck worker keeps nobody else can continue.
+  // Whether a stuck worker holds work that no other worker can continue.
   [[nodiscard]] bool is_left_to_stuck() const;
-  // What keeps `next` from ever yielding, as far as slots and tasks go: SLOTS_HELD, E_HUNG, E_PEER_DEAD.
+  // Why slots or tasks keep `next` from ever yielding: SLOTS_HELD, E_HUNG, E_PEER_DEAD.
   Status obstacle(Error& error) const;
   // Why a task cannot be sent with its slot.
   [[nodiscard]] Error& slot_error() { return slot_error_; }
-  // handle_events, if something that was sent long ago is still out, or a worker must have said more than was heard. Deaths are
-  // heard of by waiting; out of order, or with a slow trainer, there may never be a wait.
+  // Handles events if a task sent long ago is unanswered, or a worker must have sent messages that were not read. A
+  // wait notices deaths, but with out-of-order delivery or a slow trainer there may never be a wait.
   Status handle_overdue_events(Error& error);
 
   // ---- CrewOwner ----
@@ -126,14 +126,14 @@ class Dispatcher final : public supervisor::CrewOwner {
   Collector& collector_;
   Order* order_ = nullptr;
   bool has_begun_ = false;
-  Error sampler_error_;  // not told yet
-  Error slot_error_;     // likewise
+  Error sampler_error_;  // not reported yet
+  Error slot_error_;     // not reported yet
   std::uint32_t last_chosen_ = 0;
-  std::uint64_t looked_at_ = 0;           // the next task's id then: see handle_overdue_events
-  bool any_stranded_ = false;             // with a stuck worker, and no slot was free to continue in
-  std::uint32_t free_when_stranded_ = 0;  // slots, at the last try
+  std::uint64_t looked_at_ = 0;           // the next task's id at the last look: see handle_overdue_events
+  bool any_stranded_ = false;             // a stuck worker has a batch, and no slot was free to continue it
+  std::uint32_t free_when_stranded_ = 0;  // free slots at the last try
   std::vector<bool> to_ring_;             // workers that were sent tasks
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> queued_;  // tasks and their slots, to be taken back or rescued
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> queued_;  // tasks to take back or rescue, with their slots
   std::vector<std::uint64_t> queued_ids_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The failure of a loader: the first error that keeps it from going on, returned by each `next` until the next `begin`.
+// The failure of a loader: the first error that prevents it from continuing. Each `next` returns it until the next
+// `begin`.
 #pragma once
 
 #include "base/error.hpp"
@@ -14,7 +15,8 @@ struct Failure {
     if (error.code == FEEDLANE_OK) error = first;
   }
   [[nodiscard]] bool is_set() const { return error.code != FEEDLANE_OK; }
-  // What is made is still yielded when workers die too often. A data set that cannot be opened ends the epoch at once.
+  // If workers die too often, finished batches are still yielded. A data set that cannot be opened ends the epoch at
+  // once.
   [[nodiscard]] bool ends_at_once() const { return error.code == FEEDLANE_E_INIT || is_told; }
   void clear() { *this = {}; }
 };

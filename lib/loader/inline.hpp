@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// No workers: the same data set, slots and seeds, run by the thread that calls `next`.
+// Loading without workers: the thread that calls `next` runs the data set, with the same slots and seeds.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,10 @@ class Inline {
         collector_(collector) {}
   void use(Order& order);
 
-  // Opens the data set for an epoch. What it fails with, the first `next` returns.
+  // Opens the data set for an epoch. The first `next` returns its error.
   void begin();
-  // What `next` does: makes a batch and yields it. END: there is none. SLOTS_HELD; TIMEOUT and INTERRUPTED between samples,
-  // after which the next call continues with the batch; an error of the sampler or the batch.
+  // Makes a batch and yields it. END: no batch is left. SLOTS_HELD. TIMEOUT and INTERRUPTED: between samples; the next
+  // call continues the batch. Or an error of the sampler or the batch.
   Status next(os::Deadline deadline, Delivery& delivery, feedlane_batch& out, Error& error);
   // Drops a batch that was begun and not finished.
   void drop() { task_.close(); }
@@ -56,7 +56,7 @@ class Inline {
   os::Poller& poller_;
   Collector& collector_;
   Order* order_ = nullptr;
-  std::uint64_t begun_ns_ = 0;  // when the task in hand was begun
+  std::uint64_t begun_ns_ = 0;  // when the current task was begun
   dataset::Task task_;
   dataset::Progress progress_;
   std::uint32_t slot_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches in the trainer's hands: references to them, and streams that use them. A batch keeps its slot until the last
-// reference was released and no stream uses it, and the loader's handle as long.
+// Batches that the trainer holds: references to them, and streams that use them. A batch keeps its slot and the
+// loader's handle until its last reference is released and no stream uses it.
 //
 // Thread safety: any thread, as long as the loader exists.
 #pragma once
@@ -26,15 +26,16 @@ class Leases {
   // Both must outlive the leases.
   Leases(Lender& lender, monitor::EventQueue& events);
   ~Leases();
-  // The handle that batches keep, with one count for each batch in the trainer's hands. Before the first batch.
+  // Sets the handle that batches keep alive, with one count per held batch. Called before the first batch.
   void use(Life& life);
   [[nodiscard]] Life& life() const { return *life_; }
 
-  // ---- with the batch's count of the handle; after the last of them the leases may be gone ----
+  // ---- covered by the batch's count of the handle; the release of the last count may destroy the leases ----
 
-  // Releases a reference, the slot too if it was the last and no stream uses the batch. E_STALE.
+  // Releases a reference. If it was the last and no stream uses the batch, frees the slot. E_STALE.
   Status give_back(std::uint64_t token);
-  // The same when `stream` has completed what is enqueued now. After an error the reference is still the caller's.
+  // Releases a reference once `stream` has completed the work enqueued so far. After an error the caller keeps the
+  // reference.
   Status give_back_on(std::uint64_t token, void* stream, Error& error);
   // `stream` is asked when the last reference is released. E_LIMIT, E_STATE, E_STALE, E_UNSUPPORTED.
   Status record_stream(std::uint64_t token, void* stream, Error& error);
@@ -47,18 +48,19 @@ class Leases {
     if (left.freed) lender_.on_freed(arena::SlotTable::slot_number(token));
     return s;
   }
-  // Batches held.
+  // The number of batches held.
   [[nodiscard]] std::uint32_t held() const { return slots_.held(); }
-  // The tensors of a batch to which the caller has a reference. They stay as they are until its last release.
+  // The tensors of a batch to which the caller has a reference. They don't change until the batch's last release.
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint64_t token) const;
-  // One of them. E_ARGUMENT.
+  // One tensor of such a batch. E_ARGUMENT.
   Status find_tensor(std::uint64_t token, std::int32_t number, const feedlane_tensor*& out, Error& error) const;
-  // Whether all of a tensor is registered with CUDA.
+  // Whether a tensor is completely registered with CUDA.
   [[nodiscard]] bool is_cuda_host(const feedlane_tensor& tensor) const;
 
-  // A stream uses a batch to which the caller has a reference: its slot is kept until end_use. E_STALE, E_LIMIT.
+  // A stream uses a batch to which the caller has a reference. The batch keeps its slot until end_use. E_STALE,
+  // E_LIMIT.
   Status begin_use(std::uint64_t token, Error& error);
-  // The stream will report the end of its use: `next` waits for that. Called before the stream is asked.
+  // The stream will report the end of its use, and `next` may wait for that. Called before the stream is asked.
   void expect_end() { lender_.expect_end(); }
   // The use has ended. `stream`: the outcome of the stream, reported as an event if it is an error.
   arena::SlotTable::Left end_use(std::uint64_t token, const Error& stream);
@@ -89,7 +91,7 @@ class Reference {
   }
   // E_STALE, E_LIMIT.
   Status take(Leases& leases, std::uint64_t token, Error& error);
-  // The reference is now the receiver's to release.
+  // The receiver now has to release the reference.
   void pass_on() { leases_ = nullptr; }
 
  private:

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the trainer knows of its tasks: an entry for each slot, the order in which batches are yielded, and how many entries are
-// in which state. Private to the trainer: what a worker says counts only where it agrees with this.
+// The trainer's record of its tasks: one entry per slot, the order in which batches are yielded, and the number of
+// entries in each state. Private to the trainer: a worker's message counts only if it agrees with the ledger.
 //
 // A batch keeps its slot from the first time it is sent until it is yielded. Only the ledger changes an entry's state:
 //
 //   idle -> pending -> sent -> made | failed | ended -> idle
 //             ^          |
 //             +----------+  declined, taken back, or its worker died
-//   sent -> abandoned -> idle: the epoch was given up, or the batch goes on in another slot
+//   sent -> abandoned -> idle: the epoch was given up, or the batch continues in another slot
 #pragma once
 
 #include <sys/types.h>
@@ -23,15 +23,15 @@
 
 namespace feedlane::loader {
 
-// What a task is about and what became of it, beside its state.
+// A task's subject and outcome, in addition to its state.
 struct Contents {
   std::uint32_t made_rows = 0;
-  std::uint64_t taken = 0;         // of a shard: samples that the task took from it
-  Error error;                     // failed: what `next` returns; before: how the last worker ended that had it
+  std::uint64_t taken = 0;         // shards only: samples that the task took from its shard
+  Error error;                     // failed: returned by `next`; before: how the last worker that had the batch ended
   arena::Made made;                // made, and while the trainer holds the batch
-  checkpoint::Blob sampler_state;  // after this batch, of a sampler that cannot be asked later
-  checkpoint::Blob shard_state;    // of a shard: after this batch
-  checkpoint::Progress progress;   // of the epoch, as of this batch; while the trainer holds it
+  checkpoint::Blob sampler_state;  // after this batch, of a sampler that cannot report it later
+  checkpoint::Blob shard_state;    // shards only: after this batch
+  checkpoint::Progress progress;   // the epoch's, as of this batch; while the trainer holds it
 };
 
 struct Entry {
@@ -39,7 +39,7 @@ struct Entry {
     idle,       // no task; the slot is free, or its batch is held by the trainer
     pending,    // to be sent
     sent,       // with a worker
-    abandoned,  // with a worker, but not wanted any more: the slot is busy until the worker answers or dies
+    abandoned,  // with a worker but no longer needed: the slot is busy until the worker answers or dies
     made,       // committed and checked, to be yielded
     failed,     // its error is to be yielded
     ended,      // its shard had no more samples
@@ -50,13 +50,13 @@ struct Entry {
   std::uint32_t slot = 0;
   std::uint64_t id = 0;  // of the newest attempt
   std::int64_t batch = 0;
-  std::int64_t first_position = 0;  // in the epoch's order as this loader has it
+  std::int64_t first_position = 0;  // in this loader's order of the epoch
   std::uint32_t rows = 0;
   std::uint32_t attempt = 0;
-  std::uint32_t kills = 0;       // workers that died with this batch in hand
+  std::uint32_t kills = 0;       // workers that died while making this batch
   std::uint32_t home = anyone;   // the worker that should have it
-  bool is_bound = false;         // to its home: no other worker may have it
-  std::uint32_t avoid = anyone;  // the worker that it was taken back from: the last choice
+  bool is_bound = false;         // to its home: no other worker may get it
+  std::uint32_t avoid = anyone;  // the worker that lost the task: the last choice for it
   std::uint32_t worker = 0;      // sent, abandoned, made
   Contents contents;
 
@@ -73,7 +73,7 @@ class Ledger {
   [[nodiscard]] std::uint32_t slots() const { return static_cast<std::uint32_t>(entries_.size()); }
   [[nodiscard]] std::uint32_t pending() const { return pending_; }
   [[nodiscard]] std::uint32_t abandoned() const { return abandoned_; }
-  // Batches of the epoch that were not yielded yet.
+  // Batches of the epoch that have not been yielded yet.
   [[nodiscard]] std::uint32_t in_flight() const { return static_cast<std::uint32_t>(order_.size()); }
 
   // ---- from the sampler to a worker ----
@@ -86,44 +86,43 @@ class Ledger {
     bool is_bound = false;
     checkpoint::Blob sampler_state;
   };
-  // A new batch of the epoch in an idle slot, the last in order: pending.
+  // Adds a new batch of the epoch in an idle slot, last in order and pending.
   const Entry& add(std::uint32_t slot, Batch batch);
-  // Starts a new attempt: pending -> sent. Returns its id, which was never used before.
+  // Starts a new attempt: pending -> sent. Returns its id, which has never been used.
   std::uint64_t send(std::uint32_t slot, std::uint32_t worker);
-  // The worker will not begin it: sent -> pending. `avoid`: the worker that is to be the last choice for it.
+  // The worker will not begin the task: sent -> pending. `avoid`: the worker that is the last choice for it.
   void requeue(std::uint32_t slot);
   void requeue(std::uint32_t slot, std::uint32_t avoid);
   // Its worker died: sent -> pending, the next attempt.
   void retry(std::uint32_t slot);
-  // A worker ended with this batch in hand. contents().error says how, until there is a result.
+  // A worker ended while making this batch. Until a result arrives, contents().error says how.
   void count_kill(std::uint32_t slot, pid_t pid, const char* how);
-  // The batch goes on in another slot, pending; the old one is abandoned.
+  // The batch continues in another slot, pending; the old slot's entry is abandoned.
   void move(std::uint32_t slot, std::uint32_t other);
 
   // ---- results ----
 
-  // The entry of a task that this worker has, nullptr if it has none of this id.
+  // The entry of this worker's task with this id; nullptr if the worker has no such task.
   [[nodiscard]] const Entry* find(std::uint64_t id, std::uint32_t worker) const;
-  // The entry that a result is about, if the ledger agrees with every word of it; else nullptr.
+  // The entry of a result if every word of the result agrees with the ledger; else nullptr.
   [[nodiscard]] const Entry* match(const shm::ResultMessage& result, std::uint32_t worker) const;
-  // The oldest task that the worker has not answered, UINT64_MAX: none. find_oldest: of each worker.
+  // The oldest task that the worker has not answered; UINT64_MAX: none. find_oldest: for each worker.
   [[nodiscard]] std::uint64_t oldest_of(std::uint32_t worker) const;
   void find_oldest(std::vector<std::uint64_t>& of_worker) const;
   // The task is done: made, failed or ended. fail: with contents().error.
   void finish(std::uint32_t slot, Entry::State state);
   void fail(std::uint32_t slot) { finish(slot, Entry::State::failed); }
-  // A batch that was made is not to be yielded: made -> failed, in its place.
+  // A finished batch must not be yielded: made -> failed, in its place in the order.
   void reject(std::uint32_t slot) { entries_[slot].state = Entry::State::failed; }
-  // Nothing is left of the task: the slot is free, or its batch is held by the trainer.
+  // Ends the entry: the slot is free, or its batch is held by the trainer.
   void retire(std::uint32_t slot);
-  // Gives up all batches of the epoch. If there are workers, those that are sent are abandoned; `drop(slot)` is called for the
-  // others.
+  // Gives up all batches of the epoch. With workers, sent batches are abandoned. `drop(slot)` is called for all others.
   template <class F>
   void abandon_all(bool has_workers, F&& drop);
 
   // ---- in the order in which batches are yielded ----
 
-  // Whether there is one to yield: the oldest, or, out of order, the first that was finished.
+  // Whether the next batch can be yielded: the oldest, or, out of order, the first that was finished.
   [[nodiscard]] bool any_done() const;
   [[nodiscard]] std::uint32_t front() const { return out_of_order_ ? done_.front() : order_.front(); }
   void pop_front();
@@ -132,10 +131,10 @@ class Ledger {
   void for_each_in_order(F&& f) const {
     for (const std::uint32_t slot : order_) f(entries_[slot]);
   }
-  // The same for those that are pending. These are mostly the newest ones.
+  // All pending batches, oldest first. They are mostly the newest batches.
   template <class F>
   void for_each_pending(F&& f) const;
-  // Those that are done, as they will be yielded, until one that is not, or until `f` returns false.
+  // Done batches in the order of yielding. Stops at a batch that is not done, or when `f` returns false.
   template <class F>
   void for_each_done(F&& f) const {
     for (const std::uint32_t slot : out_of_order_ ? done_ : order_)
@@ -150,8 +149,8 @@ class Ledger {
 
   std::vector<Entry> entries_;
   bool out_of_order_ = false;
-  SlotQueue order_;  // as the sampler yielded them
-  SlotQueue done_;   // as they were finished; out of order only
+  SlotQueue order_;  // in the order of drawing
+  SlotQueue done_;   // in the order of finishing; out of order only
   std::uint32_t pending_ = 0;
   std::uint32_t abandoned_ = 0;
   std::uint64_t next_id_ = 1;
@@ -161,7 +160,7 @@ template <class F>
 void Ledger::for_each_pending(F&& f) const {
   auto from = order_.begin() + (order_.size() - pending_);
   for (auto i = from; i != order_.end(); ++i)
-    if (entries_[*i].state != Entry::State::pending) {  // then they may be anywhere
+    if (entries_[*i].state != Entry::State::pending) {  // pending batches may be anywhere
       from = order_.begin();
       break;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The side that lends batches to the trainer, as leases see it: what a batch has, and whom a free slot concerns.
+// The side that lends batches to the trainer, as leases see it: it describes a batch and is notified of freed slots.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ class Lender {
   [[nodiscard]] virtual arena::SlotTable& slots() = 0;
   // nullptr: none.
   [[nodiscard]] virtual pinned::Pool* pool() const = 0;
-  // Of a slot whose batch the caller has a reference to.
+  // The tensors of a slot. The caller has a reference to its batch.
   [[nodiscard]] virtual const std::vector<feedlane_tensor>& tensors(std::uint32_t slot) const = 0;
   // Whether the kernel refuses writes to the tensors.
   [[nodiscard]] virtual bool is_read_only() const = 0;
-  // A batch has no reference and no use left.
+  // The slot's batch has no reference and no use left.
   virtual void on_freed(std::uint32_t slot) = 0;
-  // A stream will report the end of its use of a batch; and has.
+  // expect_end: a stream will report the end of its use of a batch. on_end: it has reported it.
   virtual void expect_end() = 0;
   virtual void on_end() = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a loader's handle lives: until its owners, its batches and the threads that work for it have all let go.
+// The lifetime of a loader's handle: until its owners, batches, local workers and monitors have all let go.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,8 @@
 
 namespace feedlane::loader {
 
-// The handle derives from it, and is deleted with the last count. It has one count for all owners, one for each batch that
-// the trainer holds or that a stream uses, one for each local worker
-// and each monitor.
+// The handle derives from this class and is deleted with the last count. All owners together have one count, and so do
+// each batch that the trainer holds or a stream uses, each local worker, and each monitor.
 //
 // Thread safety: any thread.
 class Life : public pinned::Pool::Deferred {
@@ -21,18 +20,18 @@ class Life : public pinned::Pool::Deferred {
   Life(const Life&) = delete;
   Life& operator=(const Life&) = delete;
 
-  // For a caller for whom a count is there meanwhile; so relaxed is enough.
+  // Relaxed: the caller relies on an existing count, which is not let go during this call.
   void keep() { count_.fetch_add(1, std::memory_order_relaxed); }
   void let_go() {
     if (is_last()) delete this;
   }
-  // The same where a stream's callback runs, in which nothing of the driver may be called: the pool's next call deletes it.
+  // Like let_go, for a stream's callback, which must not call the driver. The pool's next call deletes the handle.
   void let_go_later(pinned::Pool& pool) {
     if (is_last()) pool.defer(*this);
   }
 
  private:
-  // Release: this thread's use comes before; acquire: the last one sees that of all others.
+  // Release: orders this thread's use before the decrement. Acquire: the last thread sees the use by all others.
   bool is_last() { return count_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
   std::atomic<std::uint64_t> count_{1};
@@ -47,7 +46,7 @@ class Hold {
   ~Hold() {
     if (life_ != nullptr) life_->let_go();
   }
-  // The count is now the receiver's to let go.
+  // The receiver now has to let go of the count.
   Life* pass_on() { return std::exchange(life_, nullptr); }
 
  private:

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainer's side of a loader: what next, begin and stop do, made of parts that each do one thing.
+// The trainer's side of a loader: implements next, begin and stop with parts that each do one thing.
 //
-//   Order       which batches an epoch has, and how far it has come: a sampler's, or those of workers' shards
-//   Dispatcher  order -> ledger -> workers; takes tasks back, and rescues those of dead and stuck workers
-//   Crew        the workers: started, heard, watched, replaced, stopped
+//   Order       which batches an epoch has, from a sampler or from workers' shards, and how far the epoch has come
+//   Dispatcher  order -> ledger -> workers; takes tasks back, and rescues tasks of dead and stuck workers
+//   Crew        starts, reads, watches, replaces and stops the workers
 //   Collector   results -> ledger, every word checked
-//   Delivery    ledger -> the trainer, staged to registered buffers if asked for
-//   Inline      makes batches in `next`, where there are no workers
-//   Leases      batches in the trainer's hands
+//   Delivery    ledger -> the trainer, staged to registered buffers if configured
+//   Inline      makes batches in `next` if there are no workers
+//   Leases      batches that the trainer holds
 //
-// It has no thread of its own: deaths are found and workers are replaced inside next, poll, begin and stop.
+// It starts no thread: next, poll, begin and stop detect deaths and replace workers.
 //
-// Thread safety: one thread at a time, except where it says "any thread".
+// Thread safety: one thread at a time, except where a comment says "any thread".
 #pragma once
 
 #include <cstdint>
@@ -42,13 +42,13 @@
 
 namespace feedlane::loader {
 
-// What a forked worker runs: attaches by `fd` and works with the data set, in its parent's view of data, `inherited`. Returns
-// the exit status.
+// Runs a forked worker: attaches through `fd` and processes tasks with the data set, in its parent's view of data,
+// `inherited`. Returns the exit status.
 using ForkedMain = int (*)(int fd, const feedlane_dataset& dataset, shm::Segments& inherited);
 
 class Loader final : public Source {
  public:
-  // `pool` is what config->pinned stands for.
+  // `pool` is the object behind config->pinned.
   static Status create(const feedlane_loader_config* config, const sampler::Sampler* sampler, pinned::Pool* pool,
                        ForkedMain forked_main, const os::SystemFiles& files, std::unique_ptr<Loader>& out,
                        Error& error);
@@ -60,28 +60,28 @@ class Loader final : public Source {
   [[nodiscard]] int wait_fd() const override { return waiter_.fd(); }
   Status state(std::uint64_t token, std::vector<std::byte>& out, Error& error) override;
   Status stop(bool for_good, Error& error) override;
-  // Workers that are still there are killed, those that cannot be are asked to end.
+  // Kills the remaining workers. Workers that cannot be killed are asked to end.
   void abandon() noexcept override;
   void ask_to_end() noexcept override { crew_.ask_to_end(); }
-  // Workers of the host's: open_worker, and Starter::take_offer, which any thread may call.
+  // For workers that the host starts: open_worker, and Starter::take_offer, which any thread may call.
   [[nodiscard]] supervisor::Crew& crew() { return crew_; }
 
   // ---- shared ----
 
-  // Batches go to consumers, by `outlet`, which must outlive the loader's use. Before the first epoch.
+  // Delivers batches to consumers through `outlet`, which must outlive the loader's use. Called before the first epoch.
   Status use(Outlet& outlet, Error& error);
   // Sleeps until something happens here or at the outlet. OK, TIMEOUT, INTERRUPTED, E_OS.
   Status attend(os::Deadline deadline, Error& error);
   // The first epoch to begin: 0, or that of the saved state.
   [[nodiscard]] std::int64_t first_epoch() const;
-  // The epoch as of the newest batch yielded, and what a state says of such a progress.
+  // The epoch's progress as of the newest yielded batch. `save` writes the state of such a progress.
   [[nodiscard]] const checkpoint::Progress& progress() const { return order_->progress(); }
   Status save(const checkpoint::Progress& progress, std::vector<std::byte>& out, Error& error) const;
 
   // ---- any thread ----
 
   void interrupt() override { wakeups_.interrupt(); }
-  // A thread that copies returns too.
+  // Also makes run_stager return.
   void close() override;
   // Copies batches to registered buffers, until `close`.
   Status run_stager(Error& error);
@@ -91,7 +91,7 @@ class Loader final : public Source {
   [[nodiscard]] const Memory& memory() const { return memory_; }
   [[nodiscard]] const Config& config() const { return config_; }
   [[nodiscard]] feedlane_stats stats() const override;
-  // Before the first epoch, `batches` are those of an epoch from its beginning.
+  // Before the first epoch, `batches` is the number of batches of an epoch from its beginning.
   [[nodiscard]] feedlane_loader_info info() const override;
 
  private:
@@ -120,7 +120,7 @@ class Loader final : public Source {
   Inline inline_;
   OwnLender lender_;
   Leases leases_;
-  Outlet* outlet_ = nullptr;  // none: it isn't shared
+  Outlet* outlet_ = nullptr;  // nullptr: not shared
 };
 
 }  // namespace feedlane::loader

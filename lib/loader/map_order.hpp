@@ -48,7 +48,7 @@ class MapOrder final : public Order {
   Status go_on(Error& error) override;
   Status save_sampler(const checkpoint::Progress& progress, checkpoint::SavedState& out, Error& error) const override;
   Status pull(Error& error);
-  // Where the sampler stands now, of one that cannot be asked later.
+  // Saves the position of a sampler that cannot report it later.
   Status save_place(checkpoint::Blob& out, Error& error) const;
   [[nodiscard]] bool makes_batches() const { return sampler_->batch_rows() > 0; }
 

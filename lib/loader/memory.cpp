@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large a loader's segments are, by its configuration.
+// Computes the size of a loader's segments from its configuration, and creates them.
 #include "loader/memory.hpp"
 
 #include <unistd.h>
@@ -14,15 +14,15 @@
 namespace feedlane::loader {
 namespace {
 
-// Beside the declared fields: metadata, tensors of other shapes. Address space until it is used.
+// In addition to the declared fields: for metadata and tensors of other shapes. Only address space until it is used.
 constexpr std::uint64_t spare_bytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t shard_state_bytes = std::uint64_t{64} << 10;
 
-// Fewer slots than the window wants mean fewer batches in flight: order and results stay the same.
+// If the budget allows fewer slots than the window needs, fewer batches are in flight. Order and results don't change.
 Status fit_budget(const Config& config, shm::Geometry& g, monitor::EventQueue& events, Error& error) {
   if (config.arena_bytes == 0) return FEEDLANE_OK;
-  // What the data set shapes by itself is memory only once it is written. A window that grows by itself counts all that it may
-  // become.
+  // Tensors without declared fields take memory only once they are written. A window that grows automatically counts
+  // the full slot, because all of it may be written.
   const bool counts_all = config.chooses_prefetch && g.field_count == 0;
   const std::uint64_t each = shm::align_payload(counts_all ? g.slot_bytes : g.reserved_bytes);
   const std::uint64_t fit = config.arena_bytes / each;
@@ -59,14 +59,14 @@ Status Memory::plan(const Config& config, std::uint64_t state_bytes, monitor::Ev
             (config.drop_last ? shm::geometry_drop_last : 0U) | (config.skip_budget != 0 ? shm::geometry_skip : 0U) |
             (config.substitute ? shm::geometry_substitute : 0U);
   g.config_bytes = config.worker_config.size();
-  // Memory comes in whole pages: all of the first one is used. Where fields are small, or none, a traceback needs it.
+  // Memory comes in pages, so the first page is used completely. With small or no fields, a traceback needs it.
   const std::uint64_t fields = std::max<std::uint64_t>(config.fields.slot_bytes(), 1);
   const std::uint64_t room = config.slot_bytes != 0 ? config.slot_bytes : fields + spare_bytes;
   g.reserved_bytes = std::max(fields, std::min<std::uint64_t>(room, shm::payload_alignment));
   g.list_bytes = std::uint64_t{g.max_rows} * sizeof(std::int64_t);
-  // With larger batches there was more room for what a shard saves.
+  // A state saved with larger batches may be larger, because a shard then had more room.
   if (config.iterable) g.list_bytes = std::max({g.list_bytes, shard_state_bytes, state_bytes});
-  // Whatever a shard may save has room in a slot too.
+  // A slot also has room for the largest state that a shard may save.
   g.slot_bytes = config.slot_bytes != 0
                      ? config.slot_bytes
                      : fields + spare_bytes + (config.iterable ? arena::align_tensor(g.list_bytes) : 0);
@@ -74,7 +74,7 @@ Status Memory::plan(const Config& config, std::uint64_t state_bytes, monitor::Ev
   g.retries = config.retries;
   g.retry_backoff_ns = static_cast<std::uint64_t>(config.retry_backoff_ns);
   g.record_rows = config.has_policies() ? g.max_rows : 0;
-  g.trace_records = config.trace == 0 ? 0 : config.trace + 1;  // one more: the oldest may be being overwritten
+  g.trace_records = config.trace == 0 ? 0 : config.trace + 1;  // plus one, because the oldest may be partly overwritten
   g.world = config.world;
   g.rank = config.rank;
   g.slots = config.slots();
@@ -119,21 +119,21 @@ Status Memory::create(const Config& config, std::uint64_t state_bytes, const os:
   Status s = plan(config, state_bytes, events, g, error);
   if (s == FEEDLANE_OK) s = check_placement(config, files, error);
   if (s != FEEDLANE_OK) return s;
-  // Huge pages want slots without the little address space that they have beyond their fields. Not for registered memory: what
-  // is locked counts against a limit of its own.
+  // For huge pages, reserve slots completely if they have little address space beyond their reserved part. Not for
+  // registered memory, because locked memory has a separate limit.
   bool is_created = false;
   if (!config.is_pinned && config.arena_bytes == 0 && shm::huge_page_for(g.slots * g.slot_bytes, files) != 0 &&
       g.slot_bytes - g.reserved_bytes <= g.reserved_bytes / 8) {
     shm::Geometry filled = g;
     filled.reserved_bytes = g.slot_bytes;
     is_created = create_segments(config, filled, files, error) == FEEDLANE_OK;
-    if (!is_created) error = {};  // it was too much
+    if (!is_created) error = {};  // too large: reserve less
   }
   if (!is_created) s = create_segments(config, g, files, error);
   if (s != FEEDLANE_OK) return s;
   config.fields.write(segments.fields());
   if (g.config_bytes != 0) std::memcpy(segments.config(), config.worker_config.data(), g.config_bytes);
-  counters().huge_bytes.store(segments.huge_bytes(files), std::memory_order_relaxed);  // nobody else is there yet
+  counters().huge_bytes.store(segments.huge_bytes(files), std::memory_order_relaxed);  // no other reader yet
   write_facts(config);
   stamps.use(segments);
   events.use(segments);
@@ -149,7 +149,7 @@ void Memory::start_prefetch(const Config& config, std::uint32_t slot_count) {
   std::uint32_t limit = start;
   if (config.chooses_prefetch) {
     const std::uint32_t beside = std::min(slot_count, config.slots_beside());
-    // Rounded up: the last slots serve too.
+    // Rounded up, so that the last slots are used too.
     limit = std::clamp((slot_count - beside + config.workers - 1) / config.workers, 1U, config.prefetch_factor);
     start = std::min(Prefetch::first, limit);
   }

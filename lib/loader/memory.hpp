@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loader's memory: its segments, which of their slots are free or held, and what the slots' pages are worth.
+// A loader's memory: its segments, which slots are free or held, and which slots' pages must be restored.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace feedlane::loader {
 
 class Memory {
  public:
-  // Plans and creates the segments. `state_bytes`: the largest state of a shard to resume from.
+  // Plans and creates the segments. `state_bytes`: the size of the largest shard state to resume from.
   Status create(const Config& config, std::uint64_t state_bytes, const os::SystemFiles& files,
                 monitor::EventQueue& events, Error& error);
 
@@ -30,7 +30,7 @@ class Memory {
   Stamps stamps;
   monitor::EpochFigures figures;
   Prefetch prefetch;
-  // Releases by streams that have not come to an end: each may free a slot.
+  // Releases that still wait for a stream. Each may free a slot.
   std::atomic<std::uint32_t> pending_releases{0};
 
   // Takes a free slot for a batch.
@@ -41,11 +41,11 @@ class Memory {
   }
   [[nodiscard]] shm::LoaderCounters& counters() const { return *segments.counters(); }
   [[nodiscard]] bool any_release_pending() const {
-    // Acquire: pairs with the release in OwnLender::on_end, whose slot is free then.
+    // Acquire: pairs with the release in OwnLender::on_end, so that the freed slot is visible.
     return pending_releases.load(std::memory_order_acquire) != 0;
   }
-  // Restores free slots that are in doubt: until then they may hold memory that the next worker lacks. Those in use follow
-  // when they are free, or with their next task, which returns what fails here.
+  // Restores free slots that are in doubt, because they may occupy memory that the next worker needs. A slot in use is
+  // restored once it is free, or before its next task. An error here is ignored; the slot's next task returns it.
   void restore_free_slots();
 
  private:

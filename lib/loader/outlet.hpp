@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the batches of a shared loader go: the feeder, as the loader's own waits see it.
+// The destination of a shared loader's batches: the loader's view of its feeder while it waits.
 //
 // Used by the loader's thread only.
 #pragma once
@@ -18,19 +18,20 @@ class Outlet {
 
   // Whether a batch could be delivered now.
   [[nodiscard]] virtual bool wants_batches() const = 0;
-  // Before each wait. `needs_slots`: the loader would make more batches if it had a free slot.
+  // Called before each wait. `needs_slots`: the loader would make more batches if it had a free slot.
   virtual void prepare_wait(bool needs_slots) = 0;
-  // Whether a consumer has returned a batch that is waited for, or has anything else to tell. Reads a word a consumer.
+  // Whether a consumer has returned a batch that the loader waits for, or has sent anything else. Reads one word per
+  // consumer.
   [[nodiscard]] virtual bool has_work() const = 0;
   // `fd` is readable.
   virtual void on_event() = 0;
-  // Takes batches back, and handles what consumers have told.
+  // Takes batches back and handles the consumers' messages.
   virtual void work() = 0;
-  // Consumers hold every slot. OK: some were taken back, or it is worth while to wait; otherwise why it isn't.
+  // Called when consumers hold every slot. OK: slots were taken back, or waiting can help; an error says why it cannot.
   virtual Status make_room(Error& error) = 0;
-  // By when it has something to do although nobody tells it to.
+  // When the outlet next has work even if no event arrives.
   [[nodiscard]] virtual os::Deadline next_deadline() const = 0;
-  // A descriptor that is readable when consumers have something to tell.
+  // Readable when consumers have sent something.
   [[nodiscard]] virtual int fd() const = 0;
 };
 

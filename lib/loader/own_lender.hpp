@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loader that lends its own batches.
+// The lender of a loader that yields batches to its own process.
 #pragma once
 
 #include "loader/ledger.hpp"
@@ -23,7 +23,7 @@ class OwnLender final : public Lender {
   [[nodiscard]] bool is_read_only() const override { return false; }
   // A trainer asleep in `next` may be short of slots.
   void on_freed(std::uint32_t) override { wakeups_.wake(); }
-  // Relaxed: the stream reports after it was asked, which comes after this.
+  // Relaxed: the stream is asked after this call, so it reports later.
   void expect_end() override { memory_.pending_releases.fetch_add(1, std::memory_order_relaxed); }
   void on_end() override {
     // Release: pairs with the acquire in Memory::any_release_pending.

@@ -8,14 +8,14 @@ namespace feedlane::loader {
 namespace {
 
 constexpr std::uint32_t least_period = 32;     // batches
-constexpr std::uint32_t windows_a_period = 4;  // or so many windows, if that is more
-constexpr std::uint32_t first_rest = 4;        // periods after a growth that was of no use; doubled each time, up to
-constexpr std::uint32_t longest_rest = 64;     // this: what bounds the workers may change
+constexpr std::uint32_t windows_a_period = 4;  // or this many windows, if that is more
+constexpr std::uint32_t first_rest = 4;        // periods to rest after a useless growth; doubled each time, up to
+constexpr std::uint32_t longest_rest = 64;     // this limit, because the bottleneck may change
 
-// Of a period: below it there is nothing to gain.
+// Whether the waits of a period are more than 1 % of it. Shorter waits are not worth a larger window.
 bool is_worth_it(std::uint64_t waited_ns, std::uint64_t elapsed_ns) { return waited_ns > elapsed_ns / 100; }
 
-// A wait that is shorter by less may be chance.
+// Shorter by at least a tenth; a smaller difference may be chance.
 bool is_shorter(std::uint64_t wait_ns, std::uint64_t before_ns) { return wait_ns <= before_ns - before_ns / 10; }
 
 }  // namespace
@@ -40,7 +40,7 @@ void Prefetch::on_yield(const Stamps::Exposure& exposure) {
   const std::int64_t since = last_ns_;
   last_ns_ = exposure.yielded_ns;
   if (exposure.is_first) {
-    settling_ = std::max(settling_, workers_);  // they begin together
+    settling_ = std::max(settling_, workers_);  // all workers begin at once
     return;
   }
   if (settling_ != 0) {
@@ -55,7 +55,7 @@ void Prefetch::on_yield(const Stamps::Exposure& exposure) {
   waited_ns_ = elapsed_ns_ = batches_ = 0;
 }
 
-// At the end of a period in which the trainer waited `wait_ns` for a batch.
+// Called at the end of a period. `wait_ns`: the trainer's average wait for a batch.
 void Prefetch::judge(std::uint64_t wait_ns) {
   if (is_on_trial_) {
     is_on_trial_ = false;

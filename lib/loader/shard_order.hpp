@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of an iterable data set: each worker has a shard of it, and batches are taken from the shards round-robin. The
-// order depends on what was yielded and not on timing.
+// The order of an iterable data set: each worker has one shard, and batches are taken from the shards round-robin. The
+// order depends on the yielded batches, not on timing.
 #pragma once
 
 #include <vector>
@@ -37,14 +37,14 @@ class ShardOrder final : public Order {
   [[nodiscard]] bool has_shards() const override { return true; }
 
  private:
-  // One worker's share, as far as results have come in. `progress_` has it as of the batches yielded.
+  // One worker's shard as of the results received. `progress_` describes it as of the yielded batches.
   struct Shard {
-    bool is_fresh = true;       // its next task starts it over, or resumes it after `taken` samples
-    bool is_exhausted = false;  // nothing is left: its next task needs no worker
-    bool lost_state = false;    // the saved state is older than `taken`: the batch since then failed, and saved nothing
+    bool is_fresh = true;       // its next task restarts it, or resumes it after `taken` samples
+    bool is_exhausted = false;  // no samples are left, so its next task needs no worker
+    bool lost_state = false;    // the saved state is older than `taken`: a later batch failed and saved nothing
     std::uint64_t taken = 0;
     checkpoint::Blob state;
-    Error loss;  // its worker died and it cannot be opened again: to be told once
+    Error loss;  // its worker died and it cannot be reopened; reported once
   };
 
   Status restart(std::int64_t, Error&) override { return FEEDLANE_OK; }

@@ -27,8 +27,8 @@ void SlotMemory::use(pinned::Pool& pool) {
   pool.add_user();
 }
 
-// Only what is memory from the start: tensors beyond are copied to a device from pageable memory. Each slot by itself, so
-// that it can be done again while others are in use.
+// Registers only the reserved part; tensors beyond it are copied to a device from pageable memory. Registers each slot
+// separately, so that one slot can be registered again while others are in use.
 Status SlotMemory::register_slots(Error& error) {
   registered_.assign(doubts_.size(), false);
   for (std::uint32_t slot = 0; slot < registered_.size(); slot++)
@@ -52,7 +52,7 @@ void SlotMemory::doubt_all() {
 
 Status SlotMemory::restore_in_doubt(std::uint32_t slot, Error& error) {
   Status s = FEEDLANE_OK;
-  if ((doubts_[slot] & pages) != 0) s = segments_->restore_slot(slot, error);  // before they are registered
+  if ((doubts_[slot] & pages) != 0) s = segments_->restore_slot(slot, error);  // before the registration
   if (s == FEEDLANE_OK) s = register_again(slot, error);
   if (s != FEEDLANE_OK) {
     doubts_[slot] |= failed;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory behind a loader's slots: registered with a device, and in doubt after a worker that ended badly.
+// The memory behind a loader's slots: its registration with a device, and its repair after a worker ended abnormally.
 //
-// Who has data mapped for writing can punch holes into it, anywhere (MADV_REMOVE). The pages that a device has registered
-// are then no longer those of the slot: the device goes on reading the old ones. And pages that were touched beyond the
-// reserved part of a slot stay taken. So when a worker has ended without a word that it leaves, all slots are in doubt, and
-// each is restored before the next task is sent with it: what lies beyond its reserved part goes back to the system, that
-// part is reserved again, and registered again. Where the kernel lets nobody punch holes (shm::Holes::forbidden) no slot is
-// ever in doubt.
+// A process that has data mapped for writing can punch holes anywhere into it (MADV_REMOVE). The slot then gets new
+// pages, but a device keeps reading the old pages that were registered. Pages that were touched beyond the reserved
+// part of a slot also stay allocated. So when a worker ends without a Leaving message, all slots are in doubt, and each
+// is restored before the next task is sent with it: memory beyond its reserved part returns to the system, and the
+// reserved part is reserved and registered again. If the kernel forbids holes (shm::Holes::forbidden), no slot is ever
+// in doubt.
 //
-// For the loader's one thread.
+// Used by the loader's thread only.
 #pragma once
 
 #include <cstdint>
@@ -28,23 +28,23 @@ class SlotMemory {
   ~SlotMemory();
 
   void reset(const shm::Segments& segments);
-  // The loader uses the pool from here on; register_slots: for its slots, not only for buffers.
+  // From now on the loader uses the pool. register_slots uses it for the slots too, not only for buffers.
   void use(pinned::Pool& pool);
   Status register_slots(Error& error);
   [[nodiscard]] pinned::Pool* pool() const { return pool_; }
 
-  // A worker that could reach all slots has ended, and nobody knows what it did before.
+  // A worker that could write to all slots has ended, and its last actions are unknown.
   void doubt_all();
   [[nodiscard]] bool any_in_doubt() const { return in_doubt_ != 0; }
-  // Whether a slot that is free should be restored right away; not after a failure, which its next task tells.
+  // Whether a free slot should be restored right away. Not after a failure, which the slot's next task reports.
   [[nodiscard]] bool wants_restoring(std::uint32_t slot) const {
     return doubts_[slot] != 0 && (doubts_[slot] & failed) == 0;
   }
-  // A slot that nobody uses, about to be sent with a task.
+  // Restores an unused slot that is about to be sent with a task.
   Status restore(std::uint32_t slot, Error& error) {
     return doubts_[slot] == 0 ? FEEDLANE_OK : restore_in_doubt(slot, error);
   }
-  // A slot with a batch that nobody had yet: the device is to see what is in it now.
+  // Registers again a slot whose batch was not yet yielded, so that the device reads its current pages.
   Status register_again(std::uint32_t slot, Error& error) {
     return (doubts_[slot] & registration) == 0 ? FEEDLANE_OK : register_in_doubt(slot, error);
   }
@@ -57,9 +57,9 @@ class SlotMemory {
 
   const shm::Segments* segments_ = nullptr;
   pinned::Pool* pool_ = nullptr;
-  std::vector<bool> registered_;  // by slot; empty: slots aren't
+  std::vector<bool> registered_;  // by slot; empty: slots are not registered
   std::vector<std::uint8_t> doubts_;
-  std::uint32_t in_doubt_ = 0;  // slots with any
+  std::uint32_t in_doubt_ = 0;  // number of slots with any doubt
 };
 
 }  // namespace feedlane::loader

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue of slots in a circle of fixed size. It never holds more slots than there are, so it never allocates after `reserve`.
+// A queue of slots in a circular buffer. Each slot is queued at most once, so the queue never allocates after
+// `reserve`.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ class SlotQueue {
     std::size_t i = 0;
     while (i < count_ && at(i) != slot) i++;
     if (i == count_) return;
-    for (; i > 0; i--) at(i) = at(i - 1);  // those before it move up
+    for (; i > 0; i--) at(i) = at(i - 1);  // earlier slots move up
     pop();
   }
   void replace(std::uint32_t slot, std::uint32_t other) {
@@ -50,7 +51,7 @@ class SlotQueue {
   [[nodiscard]] Iterator end() const { return {*this, count_}; }
 
  private:
-  // Of the i-th slot, i at most size(). Without a division: it is computed several times for every batch.
+  // The place of the i-th slot, i <= size(). Avoids a division, because it is computed several times per batch.
   [[nodiscard]] std::size_t place(std::size_t i) const {
     const std::size_t at = head_ + i;
     return at < circle_.size() ? at : at - circle_.size();

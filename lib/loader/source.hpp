@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a trainer's batches come from: a loader of its own, the feeder of a shared one, or a consumer of one. What the C
-// interface calls a loader.
+// The source of a trainer's batches: its own loader, or the feeder or a consumer of a shared loader. The C interface
+// calls each of them a loader.
 //
-// Thread safety: one thread at a time, except where it says "any thread".
+// Thread safety: one thread at a time, except where a comment says "any thread".
 #pragma once
 
 #include <cstddef>
@@ -29,19 +29,19 @@ class Source {
   virtual Status poll(Error& error) = 0;
   virtual Status arm(Error& error) = 0;
   [[nodiscard]] virtual int wait_fd() const = 0;
-  // The epoch as of the batch of `token`; 0: of the newest one yielded.
+  // Saves the epoch's progress as of the batch of `token`; 0: as of the newest yielded batch.
   virtual Status state(std::uint64_t token, std::vector<std::byte>& out, Error& error) = 0;
-  // `for_good`: even if it was closed, which ends waits otherwise.
+  // `for_good`: waits even after `close`, which otherwise ends waits.
   virtual Status stop(bool for_good, Error& error) = 0;
-  // Without a wait: before it is freed.
+  // Called before the source is freed. Doesn't wait.
   virtual void abandon() noexcept = 0;
-  // After `close`, without a wait: whatever works for it is asked to end.
+  // Called after `close`: asks everything that works for the source to end. Doesn't wait.
   virtual void ask_to_end() noexcept = 0;
 
   // ---- any thread ----
 
   virtual void interrupt() = 0;  // any signal handler too
-  // From here on every wait ends with INTERRUPTED, but those of a stop for good.
+  // From now on every wait ends with INTERRUPTED, except waits of a stop with `for_good`.
   virtual void close() = 0;
   [[nodiscard]] virtual Leases& leases() = 0;
   virtual bool next_event(feedlane_event& out) = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches on their way from slots to registered buffers, where the arena itself isn't registered. The loader's thread says
-// what is to be copied, in the order in which batches are yielded; one thread of the host copies.
+// Copies batches from slots to registered buffers if the arena itself isn't registered. The loader's thread queues
+// copies in the order in which batches are yielded; one thread of the host makes them.
 //
-// A buffer is free; or queued, copied, ready, for a slot; or held: its batch is in the trainer's hands, and whether it has come
-// back is asked of the slot table. One mutex guards it all; copies are made without it.
+// A buffer is free; or queued, copied or ready for a slot; or held, while the trainer holds its batch. The slot table
+// says whether the batch was released. One mutex guards everything; it is not held during a copy.
 #pragma once
 
 #include <condition_variable>
@@ -26,29 +26,30 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
   ~Staging();
 
-  // Takes `count` of the pool's buffers, without waiting. E_LIMIT: it hasn't so many left.
+  // Takes `count` of the pool's buffers, without waiting. E_LIMIT: the pool has fewer left.
   Status open(pinned::Pool& pool, std::uint32_t count, Error& error);
 
   // ---- the loader's thread ----
 
-  // A slot's batch has a buffer and is being copied, or was. Its tensors point into the buffer from then on.
+  // Whether a slot's batch has a buffer. From then on, the batch's tensors point into the buffer.
   [[nodiscard]] bool is_begun(std::uint32_t slot) const;
   [[nodiscard]] bool is_ready(std::uint32_t slot) const;
-  // False: no buffer is free. E_SAMPLE: the batch is larger than one. Inline: `now`, by this thread.
+  // Queues the copy of a slot's batch. `has_buffer`: false if no buffer is free. E_SAMPLE: the batch is larger than a
+  // buffer. `now`: this thread copies at once (inline).
   Status begin(std::uint32_t slot, arena::Made& made, const arena::SlotTable& slots, bool now, bool& has_buffer,
                Error& error);
-  // Its batch has gone to the trainer.
+  // The slot's batch was yielded to the trainer.
   void hand_out(std::uint32_t slot, std::uint64_t token);
-  // Nobody wants it: waits for a copy that is being made.
+  // The slot's batch is no longer needed. Waits for a copy in progress.
   void drop(std::uint32_t slot);
-  // Whether a thread is there to copy.
+  // Whether a thread is in `run`.
   [[nodiscard]] bool has_copier() const;
-  // Whether the trainer has every buffer in its hands.
+  // Whether the trainer holds every buffer.
   [[nodiscard]] bool all_held(const arena::SlotTable& slots) const;
 
   // ---- the thread that copies ----
 
-  // Until `close`. `wake` is called after each copy. E_STATE: another one is here.
+  // Copies until `close`. Calls `wake` after each copy. E_STATE: another thread is in `run`.
   template <class Wake>
   Status run(Wake&& wake, Error& error);
   void close();
@@ -82,7 +83,7 @@ class Staging {
 
   mutable std::mutex mutex_;
   std::condition_variable work_;      // queued, or closed
-  std::condition_variable finished_;  // a copy was made
+  std::condition_variable finished_;  // a copy is complete
   std::deque<Buffer*> queue_;
   bool has_copier_ = false;
   bool closed_ = false;

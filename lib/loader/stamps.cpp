@@ -12,7 +12,7 @@
 namespace feedlane::loader {
 namespace {
 
-// Only a monitor reads these: no order is needed but that of the records themselves.
+// Relaxed: only monitors read these words. The records' own ordering suffices.
 std::uint64_t read(const shm::Word64& word) { return word.load(std::memory_order_relaxed); }
 void write(shm::Word64& word, std::uint64_t value) { word.store(value, std::memory_order_relaxed); }
 void write(shm::Word64& word, std::int64_t value) { write(word, static_cast<std::uint64_t>(value)); }
@@ -33,7 +33,7 @@ std::int64_t Stamps::tick() { return now_ns_ = os::QuickClock::now_ns(); }
 
 // ---- a batch ----
 
-// Without workers the trainer's own batches take the first row.
+// Without workers, the trainer's own batches use the first row.
 shm::TimingRow& Stamps::timings_of(const shm::BatchRecord& record) const {
   const auto worker = static_cast<std::int32_t>(read(record.maker) >> 32);
   return *segments_->timing_row(worker < 0 ? 0 : static_cast<std::uint32_t>(worker));
@@ -42,7 +42,7 @@ shm::TimingRow& Stamps::timings_of(const shm::BatchRecord& record) const {
 void Stamps::settle(std::uint32_t slot) {
   shm::BatchRecord& record = *segments_->slot_record(slot);
   if (read(record.task) == 0) return;
-  // Relaxed: the thread that stored it has freed the slot since, and SlotTable::take orders that; see settle_all.
+  // Relaxed: the thread that stored it freed the slot afterwards, and SlotTable::take orders that; see settle_all.
   const std::uint64_t released = read(record.released_ns);
   if (released != 0) {
     const std::uint64_t yielded = read(record.yielded_ns);
@@ -53,7 +53,7 @@ void Stamps::settle(std::uint32_t slot) {
 }
 
 void Stamps::settle_all() {
-  // Relaxed: a word that another thread has just stored, or not, is counted now, or when the slot is taken.
+  // Relaxed: if another thread's store is not visible yet, the batch is counted when the slot is taken.
   for (std::uint32_t slot = 0; slot < segments_->plan().geometry.slots; slot++)
     if (read(segments_->slot_record(slot)->released_ns) != 0) settle(slot);
 }
@@ -157,8 +157,8 @@ void Stamps::on_end() {
 
 void Stamps::note_absence() { exposed_ns_ = std::max<std::uint64_t>(exposed_ns_, 1); }
 
-// While `next` waits, the counter is less by the time at which that began: a reader adds its own time, so that no wait is
-// counted twice or missed, whatever it reads when.
+// While `next` waits, the counter is reduced by the start time of the wait. A reader adds the current time, so whenever
+// it reads, no wait is missed or counted twice.
 void Stamps::begin_wait() {
   if (since_ns_ != 0) return;
   since_ns_ = now_ns_;

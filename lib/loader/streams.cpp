@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses of batches by streams: asked, ended, recorded.
+// Asks, ends and records uses of batches by streams.
 #include "loader/streams.hpp"
 
 #include <algorithm>
@@ -22,24 +22,24 @@ Status StreamUse::ask(Error& error) {
 }
 
 void StreamUse::end(const Error& stream) {
-  // The slot, and this object with it, may be another batch's once the use has ended.
+  // Once the use has ended, the slot and this object may belong to another batch.
   Life& life = leases_->life();
   pinned::Pool& pool = *leases_->pool();
   const arena::SlotTable::Left left = leases_->end_use(token_, stream);
   if (left.freed) life.let_go_later(pool);  // the batch's count
-  life.let_go_later(pool);                  // that of `ask`
+  life.let_go_later(pool);                  // the count of `ask`
 }
 
 RecordedStreams::Slot& RecordedStreams::slot_of(const Leases& leases, std::uint64_t token) const {
   std::uint32_t slot = 0;
-  (void)leases.slots().slot_of(token, slot);  // the batch was held just now, so it is one
+  (void)leases.slots().slot_of(token, slot);  // cannot fail: the token is of a batch that is or was held
   return slots_[slot];
 }
 
 Status RecordedStreams::add(Leases& leases, std::uint64_t token, void* stream, Error& error) {
   const std::lock_guard lock(mutex_);
   Slot& s = slot_of(leases, token);
-  // Relaxed, as in `ask`: that comes after the release of the reference that the caller of this has.
+  // Relaxed, as in `ask`: `ask` runs after the caller of this function has released its reference.
   if (s.token.load(std::memory_order_relaxed) != token) {
     s.count = 0;
     s.token.store(token, std::memory_order_relaxed);
@@ -60,8 +60,8 @@ Status RecordedStreams::add(Leases& leases, std::uint64_t token, void* stream, E
 
 void RecordedStreams::ask(const Leases& leases, std::uint64_t token) {
   Slot& s = slot_of(leases, token);
-  // Another batch's already: this one had no streams. Relaxed: if it is this one's, `add` comes before the reference that
-  // was released last, by SlotTable's acquire-release.
+  // Another token means that this batch recorded no streams. Relaxed: if the token is equal, SlotTable's
+  // acquire-release orders `add` before the release of the last reference.
   if (s.token.load(std::memory_order_relaxed) != token) return;
   for (std::uint32_t i = 0, count = s.count; i < count; i++) {
     Error error;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device streams that use batches, besides those who have references to them.
+// Device streams that use batches. A stream keeps a batch alive in addition to its references.
 //
 // Thread safety: any thread, as long as the loader exists.
 #pragma once
@@ -22,16 +22,17 @@ class Leases;
 class StreamUse {
  public:
   StreamUse() = default;
-  // `notify` gets this object, and must call `end`.
+  // `notify` receives this object and must call `end`.
   StreamUse(Leases& leases, std::uint64_t token, void* stream, void (*notify)(void*, std::int32_t))
       : leases_(&leases), token_(token), stream_(stream), notify_(notify) {}
 
   [[nodiscard]] void* stream() const { return stream_; }
-  // Has the stream call `notify` when it has completed what is enqueued now. This object must exist until then; the loader's
-  // handle does. After an error there is no call. For a caller with a count of the handle, or a reference to the batch.
+  // Makes the stream call `notify` once it has completed the work enqueued so far. This object must exist until then,
+  // and the loader's handle does. After an error `notify` is not called. The caller holds a count of the handle or a
+  // reference to the batch.
   Status ask(Error& error);
-  // Ends the use: once after `ask`, whatever it returned. An error is reported as an event. May be called where the driver
-  // calls back: it calls nothing of the driver.
+  // Ends the use. Called once after `ask`, whatever `ask` returned. An error is reported as an event. May be called
+  // from the driver's callback, because it makes no driver calls.
   void end(const Error& stream);
 
  private:
@@ -45,19 +46,20 @@ class StreamUse {
 // The error of a stream that ended with `status`.
 Error stream_error(std::int32_t status);
 
-// The streams recorded for batches, by slots.
+// The streams recorded for batches, by slot.
 class RecordedStreams {
  public:
   explicit RecordedStreams(std::uint32_t slots) : slots_(std::make_unique<Slot[]>(slots)) {}
 
-  // For a caller that has a reference to the batch. E_LIMIT: too many other streams.
+  // The caller holds a reference to the batch. E_LIMIT: too many other streams.
   Status add(Leases& leases, std::uint64_t token, void* stream, Error& error);
-  // Asks the streams of a batch to end their uses. For the one who released its last reference and has a count of the handle.
+  // Asks the streams of a batch to end their uses. The caller has released the last reference and holds a count of the
+  // handle.
   void ask(const Leases& leases, std::uint64_t token);
 
  private:
-  // The streams of the batch of `token`: the last batch in this slot for which one was recorded. Its uses keep the slot, so
-  // none of them is overwritten before it has ended.
+  // The streams of the batch of `token`, the last batch in this slot with a recorded stream. Its uses keep the slot, so
+  // no use is overwritten before it has ended.
   struct Slot {
     std::atomic<std::uint64_t> token{0};
     std::uint32_t count = 0;

@@ -12,7 +12,7 @@
 namespace feedlane::loader {
 namespace {
 
-// No worker's tag: see supervisor::Tag.
+// Differ from the tags of workers: see supervisor::Tag.
 constexpr std::uint64_t event_tag = UINT64_MAX;
 constexpr std::uint64_t timer_tag = UINT64_MAX - 1;
 
@@ -28,7 +28,7 @@ Status Wakeups::open(os::Poller& poller, const ring::SleepFlag* sleeping, Error&
 }
 
 void Wakeups::interrupt() {
-  // Relaxed: the descriptor is what wakes, the flag only says why.
+  // Relaxed: the descriptor wakes, the flag only says why.
   interrupted_.store(true, std::memory_order_relaxed);
   os::signal_event(event_.get());
 }
@@ -43,12 +43,12 @@ void Wakeups::wake() {
 }
 
 void Wakeups::wake_inline_too() {
-  if (sleeping_ == nullptr) os::signal_event(event_.get());  // no flag is set
+  if (sleeping_ == nullptr) os::signal_event(event_.get());  // inline has no sleep flag
   else wake();
 }
 
 bool Wakeups::take_interruption() {
-  return is_interrupted() && interrupted_.exchange(false, std::memory_order_relaxed);  // relaxed: a flag by itself
+  return is_interrupted() && interrupted_.exchange(false, std::memory_order_relaxed);  // relaxed: guards no data
 }
 
 Status Wakeups::set_alarm(os::Deadline deadline, Error& error) {

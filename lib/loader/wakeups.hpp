@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What wakes the loader's thread beside its workers: interruptions, releases, the end of a copy, the closing of the loader.
+// What wakes the loader's thread in addition to its workers: interruptions, releases, the end of a copy, `close`.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace feedlane::loader {
 
 class Wakeups {
  public:
-  // Of the outlet's descriptor in the poller. See supervisor::Tag for those of workers.
+  // Marks the outlet's descriptor in the poller. See supervisor::Tag for the tags of workers.
   static constexpr std::uint64_t outlet_tag = UINT64_MAX - 2;
 
   // `sleeping`: the loader's flag; nullptr inline, where the thread sleeps on descriptors alone.
@@ -23,11 +23,11 @@ class Wakeups {
 
   // Thread safety: any thread and any signal handler. Ends one wait with INTERRUPTED.
   void interrupt();
-  // Any thread: ends every wait from here on.
+  // Any thread: ends the current wait and all later ones.
   void close();
-  // Any thread: what the loader waits for may have changed. Inline, nobody waits for that but in wait_for_release.
+  // Any thread: the loader's wait may be over. Inline, only wait_for_release waits, and this does not wake it.
   void wake();
-  // The same, for such a wait too.
+  // Like `wake`, and wakes wait_for_release too.
   void wake_inline_too();
 
   // ---- the loader's thread ----
@@ -35,16 +35,16 @@ class Wakeups {
   // True once for each interruption.
   bool take_interruption();
   [[nodiscard]] bool is_interrupted() const { return interrupted_.load(std::memory_order_relaxed); }
-  [[nodiscard]] bool is_closed() const {  // relaxed: the descriptor is what wakes, the flag only says why
+  [[nodiscard]] bool is_closed() const {  // relaxed: the descriptor wakes, the flag only says why
     return closed_.load(std::memory_order_relaxed) && !is_ending_for_good_;
   }
-  // While the loader is ended for good, waits are not cut short.
+  // While the loader is being shut down, `close` does not cut its waits short.
   void set_ending_for_good(bool is_ending) { is_ending_for_good_ = is_ending; }
-  // Makes the poller readable at `deadline`, for a caller who sleeps in an event loop of its own.
+  // Makes the poller readable at `deadline`, for a caller that sleeps in its own event loop.
   Status set_alarm(os::Deadline deadline, Error& error);
-  // True if the event was one of these; it is taken. That of the outlet only wakes: the outlet knows what to do.
+  // Takes the event and returns true if it is one of these wakeups. The outlet handles its own event, which only wakes.
   bool handle(const os::Poller::Event& event);
-  // In a forked child.
+  // Called in a forked child.
   void close_in_child();
 
  private:
