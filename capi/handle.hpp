@@ -68,8 +68,8 @@ inline Status take_descriptor(int32_t fd, os::Fd& out, Error& error) {
   out.reset(fd);
   return out ? FEEDLANE_OK : error.os(errno, "another number for descriptor {}", fd);
 }
-// The same for a call that takes `fd` or, with fd -1, the argument `name`, whose value is `other`. E_ARGUMENT if both or
-// neither were passed.
+// The same for a call that takes `fd` or, with fd -1, the argument `name`, whose value is `other`. E_ARGUMENT if both
+// or neither were passed.
 inline Status take_descriptor_or(const void* other, const char* name, int32_t fd, os::Fd& out, Error& error) {
   if (other != nullptr && fd < 0) return FEEDLANE_OK;
   const Status s = take_descriptor(fd, out, error);

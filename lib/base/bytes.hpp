@@ -30,8 +30,8 @@ class ByteWriter {
   std::vector<std::byte>& out_;
 };
 
-// Reads what ByteWriter wrote. A read beyond the end makes `ok()` false for good and returns zero or empty, like every later
-// read, so one check at the end is enough.
+// Reads what ByteWriter wrote. A read beyond the end makes `ok()` false for good and returns zero or empty, like every
+// later read, so one check at the end is enough.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) : rest_(bytes) {}

@@ -65,8 +65,8 @@ Status refuse(Error& error, const char* name, Number found, Number needed, const
 
 namespace {
 
-// Overloads for the two variants of strerror_r. GNU's returns the text, which may lie outside the buffer. POSIX's (musl)
-// writes the text into the buffer, or returns an error.
+// Overloads for the two variants of strerror_r. GNU's returns the text, which may lie outside the buffer. POSIX's
+// (musl) writes the text into the buffer, or returns an error.
 [[maybe_unused]] const char* reason_of(const char* returned, const char*) { return returned; }
 [[maybe_unused]] const char* reason_of(int returned, const char* written) {
   return returned == 0 ? written : "an unknown reason";

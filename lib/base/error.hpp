@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors are values: functions return a Status and store details in an Error argument. The library uses the status numbers
-// and structs of the C interface throughout; only the headers in feedlane/ define them.
+// Errors are values: functions return a Status and store details in an Error argument. The library uses the status
+// numbers and structs of the C interface throughout; only the headers in feedlane/ define them.
 #pragma once
 
 #include <cerrno>
@@ -41,8 +41,8 @@ struct Error {
 
   Error() noexcept { argument[0] = text[0] = '\0'; }
 
-  // Each of these functions sets all members and returns the code, so a caller refuses in one `return`. For `format` see
-  // format.hpp.
+  // Each of these functions sets all members and returns the code, so a caller refuses in one `return`. For `format`
+  // see format.hpp.
   template <class... A>
   Status fail(Status status, FormatFor<A...> format, const A&... arguments) {
     return fill(status, format.text(), {FormatArgument(arguments)...});
@@ -73,8 +73,8 @@ Status refuse(Error& error, const char* name, Number found, Number needed, const
 // The C form of an error, without the text of `detail`, which belongs into a buffer of the caller.
 feedlane_error to_c(const Error& error) noexcept;
 
-// Makes the error of the user's callback `name` from its negative return value and its report. E_ARGUMENT if that value is
-// not an error status.
+// Makes the error of the user's callback `name` from its negative return value and its report. E_ARGUMENT if that value
+// is not an error status.
 Status from_callback(const char* name, Status returned, const feedlane_error& report, Error& error) noexcept;
 
 // Copies as much of `text` as fits, and terminates it. Does nothing if `capacity` is 0.

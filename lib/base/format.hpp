@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats text into an array of the caller: each "{}" is replaced by the next argument. Accepts integers of every type, and
-// checks the number of arguments at compile time. Never allocates. Text that doesn't fit is cut.
+// Formats text into an array of the caller: each "{}" is replaced by the next argument. Accepts integers of every type,
+// and checks the number of arguments at compile time. Never allocates. Text that doesn't fit is cut.
 #pragma once
 
 #include <concepts>

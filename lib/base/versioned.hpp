@@ -13,8 +13,9 @@ namespace feedlane {
 // In every version of the headers, the size of each struct is a multiple of this.
 constexpr std::size_t struct_step = 8;
 
-// Copies the caller's input struct. Members that it doesn't have become zero. E_ARGUMENT for NULL. E_ABI for a size that no
-// version can have (it could cut a member in two), or for non-zero bytes after the members that this library knows.
+// Copies the caller's input struct. Members that it doesn't have become zero. E_ARGUMENT for NULL. E_ABI for a size
+// that no version can have (it could cut a member in two), or for non-zero bytes after the members that this library
+// knows.
 template <class T>
 Status read_versioned(const T* in, T& out, const char* argument, Error& error) {
   if (in == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} is NULL", argument);
@@ -45,7 +46,8 @@ Status check_output(const T* out, const char* argument, Error& error) {
   return FEEDLANE_OK;
 }
 
-// Writes the members that the caller's struct has and keeps its `size`. Further members of a longer struct keep their values.
+// Writes the members that the caller's struct has and keeps its `size`. Further members of a longer struct keep their
+// values.
 template <class T>
 void write_versioned(T* out, const T& value) {
   const std::size_t size = out->size;

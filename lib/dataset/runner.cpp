@@ -201,7 +201,8 @@ Status DatasetRunner::handle(Task& task, Progress& p, Error& error) {
   return error.code;
 }
 
-// Adds a record of the whole batch after the data set's own records. Without room for it the batch succeeds all the same.
+// Adds a record of the whole batch after the data set's own records. Without room for it the batch succeeds all the
+// same.
 void DatasetRunner::record_whole_batch(Task& task, const Progress& p) {
   Error no_room;
   (void)task.add_record(0, shm::SampleOutcome::retried, last_code_, p.total_retries, 0, last_text_, true, no_room);
@@ -314,8 +315,8 @@ Status DatasetRunner::skip_delivered(Task& task, Progress& p, Pace& pace, Error&
 
 Status DatasetRunner::fill_from_shard(Task& task, Progress& p, Pace& pace, Error& error) {
   const std::uint64_t count = task.view().count;
-  // A batch ends early if it has no room for the next sample's record, or if it has taken as many samples as the trainer
-  // accepts.
+  // A batch ends early if it has no room for the next sample's record, or if it has taken as many samples as the
+  // trainer accepts.
   const std::uint32_t room = task.slot().record_room;
   Rows rows(task);
   reset_report();
@@ -363,9 +364,9 @@ Status DatasetRunner::get(const Task& task, Rows& rows, const Progress& p, Error
   return s == FEEDLANE_OK ? s : refuse_sample(s, index, error);
 }
 
-// Makes the task's samples from p.position on, of which none has failed before. Returns an error if that at p.position failed. Else
-// all were made, or `stop` is the status of Pace::between that ended the run. Counts in locals: a compiler can't know that
-// callbacks don't write `p`.
+// Makes the task's samples from p.position on, of which none has failed before. Returns an error if that at p.position
+// failed. Else all were made, or `stop` is the status of Pace::between that ended the run. Counts in locals: a compiler
+// can't know that callbacks don't write `p`.
 inline Status DatasetRunner::get_smooth(const Task& task, Rows& rows, Progress& p, Pace& pace, Status& stop,
                                         Error& error) {
   const feedlane_task& view = task.view();

@@ -43,8 +43,8 @@ Status Collector::read_result(const Entry& entry, const shm::ResultMessage& resu
   return FEEDLANE_OK;
 }
 
-// No worker has done what this loader's policies do not allow. (A batch beyond the skip budget fails when it is its turn to be
-// yielded.)
+// No worker has done what this loader's policies do not allow. (A batch beyond the skip budget fails when it is its
+// turn to be yielded.)
 Status Collector::check_records(const std::vector<shm::SampleRecord>& records, Error& error) const {
   if (config_.substitute) return FEEDLANE_OK;
   for (const shm::SampleRecord& r : records)

@@ -173,7 +173,8 @@ void Delivery::tell_records(const Entry& entry) {
 
 // ---- staging ----
 
-// Copies begin in the order in which batches are yielded, so that the next one never lacks a buffer for those behind it.
+// Copies begin in the order in which batches are yielded, so that the next one never lacks a buffer for those behind
+// it.
 void Delivery::stage_ahead() {
   ledger_.for_each_done([&](const Entry& entry) {
     if (entry.state != State::made || entry.contents.made_rows == 0 || staging_->is_begun(entry.slot)) return true;

@@ -20,9 +20,9 @@ void Dispatcher::use(Order& order) {
 
 // ---- drawing ----
 
-// A stuck worker keeps its slot, although the window counts on it. Then the last free slot is not used for a new batch: the
-// oldest batch may need it, if its worker gets stuck too. Without it, that batch would wait for slots of later batches, which
-// are yielded after it.
+// A stuck worker keeps its slot, although the window counts on it. Then the last free slot is not used for a new batch:
+// the oldest batch may need it, if its worker gets stuck too. Without it, that batch would wait for slots of later
+// batches, which are yielded after it.
 bool Dispatcher::can_draw() const {
   const bool keeps_one = roster_.stuck() != 0 && ledger_.in_flight() != 0;
   const auto has_slot = [&] { return keeps_one ? memory_.slots.free() > 1 : memory_.slots.any_free(); };
@@ -107,8 +107,8 @@ bool can_take(const Member& m, std::uint32_t prefetch_factor) {
 
 }  // namespace
 
-// The worker with the fewest unfinished tasks that has room, round-robin among equals. One that is still starting gets tasks
-// only while none is ready: it may take long, and would keep what others could do soon.
+// The worker with the fewest unfinished tasks that has room, round-robin among equals. One that is still starting gets
+// tasks only while none is ready: it may take long, and would keep what others could do soon.
 std::uint32_t Dispatcher::choose_worker(const Entry& entry) {
   // The batches of a worker that is lost go to others, unless nobody else can make them.
   if (entry.home != Entry::anyone && (entry.is_bound || !roster_.at(entry.home).is_lost()))
@@ -156,8 +156,8 @@ void Dispatcher::assign_pending() {
 
 namespace {
 
-// Tasks that the worker may not have begun: of one that is ready all but the first, which it has in hand or is about to begin.
-// One that has not attached or is opening its data set may take long.
+// Tasks that the worker may not have begun: of one that is ready all but the first, which it has in hand or is about to
+// begin. One that has not attached or is opening its data set may take long.
 std::uint32_t waiting_tasks(const Member& m) {
   const std::uint32_t unfinished = m.peer.tasks().unfinished();
   if (!m.peer.is_live() || unfinished == 0) return 0;
@@ -171,8 +171,8 @@ bool is_idle(const Member& m) {
 
 }  // namespace
 
-// A worker has nothing to do while tasks wait behind one that another is busy with, or for one that is still starting: those
-// are taken back. Batches that have their own workers wait.
+// A worker has nothing to do while tasks wait behind one that another is busy with, or for one that is still starting:
+// those are taken back. Batches that have their own workers wait.
 bool Dispatcher::take_back_queued() {
   const auto members = roster_.members();
   if (config_.round_robin || ledger_.pending() != 0 || members.size() < 2) return false;

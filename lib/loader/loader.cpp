@@ -61,7 +61,8 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
   if (s == FEEDLANE_OK && pool != nullptr) s = delivery_.use(*pool, error);
   if (s != FEEDLANE_OK || !has_workers) return s;
   waiter_.use(sleeping, ring::FencedBy::publisher, config_.workers + 1);
-  // In a forked child, before a line of the user's runs. The writable view of control did not come along (MADV_DONTFORK).
+  // In a forked child, before a line of the user's runs. The writable view of control did not come along
+  // (MADV_DONTFORK).
   const auto child_main = [this, forked_main](int fd) {
     crew_.starter().close_in_child();
     waiter_.poller() = {};
@@ -202,8 +203,8 @@ Status Loader::obstacle(Error& error) {
   return !any_there && may_start ? crew_.starter().start_missing(error) : FEEDLANE_OK;
 }
 
-// Workers that are not kept are asked to end, and waited for as long as the caller has time; begin and stop see to those that
-// take longer.
+// Workers that are not kept are asked to end, and waited for as long as the caller has time; begin and stop see to
+// those that take longer.
 Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
   order_->progress().ended = true;
   memory_.stamps.on_end();
@@ -228,8 +229,8 @@ Status Loader::wait(os::Deadline deadline, bool wants_batch, Error& error) {
   const bool has_begun = dispatcher_.has_begun();
   if (has_begun && waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
   os::Deadline first = os::Deadline::never();
-  // Everything that another thread may have changed since `obstacle` looked: a stream's release that ended before the flag was
-  // set has rung for nobody.
+  // Everything that another thread may have changed since `obstacle` looked: a stream's release that ended before the
+  // flag was set has rung for nobody.
   // With an outlet, `obstacle` has asked it, and what it holds comes back as its work.
   const auto sweep = [&] {
     if (!has_begun || !wants_batch) return outlet_ != nullptr && has_work();

@@ -93,8 +93,8 @@ Status MapOrder::save_place(checkpoint::Blob& out, Error& error) const {
 
 // ---- drawing ----
 
-// Pulls the next batch's indices, and writes them into the slot's list, which workers can only read. 0 rows: there are no more
-// batches. A worker from which the slot's last batch was taken back may be reading the list: see Worker::ahead.
+// Pulls the next batch's indices, and writes them into the slot's list, which workers can only read. 0 rows: there are
+// no more batches. A worker from which the slot's last batch was taken back may be reading the list: see Worker::ahead.
 Status MapOrder::pull(Error& error) {
   const auto cap = static_cast<std::uint64_t>(config_.batch_size);
   std::uint64_t got = 0;

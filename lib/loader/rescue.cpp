@@ -123,9 +123,9 @@ void Dispatcher::restate_stuck() {
     if (roster_.at(w).is_stuck) order_->on_stuck(w, description_of(roster_.at(w)));
 }
 
-// A thread cannot be ended, and a process that SIGKILL does not end is stuck in the kernel; either may write on. The slot of
-// what it has in hand is lost until it answers or dies. That batch goes to others in another slot, as soon as there is one;
-// what it has not begun is taken back.
+// A thread cannot be ended, and a process that SIGKILL does not end is stuck in the kernel; either may write on. The
+// slot of what it has in hand is lost until it answers or dies. That batch goes to others in another slot, as soon as
+// there is one; what it has not begun is taken back.
 void Dispatcher::on_stuck(std::uint32_t worker) {
   order_->on_stuck(worker, description_of(roster_.at(worker)));
   (void)take_back_from(worker);
@@ -133,8 +133,8 @@ void Dispatcher::on_stuck(std::uint32_t worker) {
   assign_pending();
 }
 
-// What stuck workers have in hand continues in other slots, the oldest first. The last free slot is for the batch that all
-// others wait for, though its worker may not be stuck yet.
+// What stuck workers have in hand continues in other slots, the oldest first. The last free slot is for the batch that
+// all others wait for, though its worker may not be stuck yet.
 void Dispatcher::rescue_stranded() {
   any_stranded_ = false;
   queued_.clear();
@@ -167,7 +167,8 @@ bool Dispatcher::rescue(const Entry& entry) {
 
 // ---- what keeps `next` from yielding ----
 
-// A stream's release that comes to its end meanwhile is looked at first: it has freed its slot before it is counted out.
+// A stream's release that comes to its end meanwhile is looked at first: it has freed its slot before it is counted
+// out.
 bool Dispatcher::is_out_of_slots() const {
   return !memory_.any_release_pending() && ledger_.in_flight() == 0 && !order_->is_exhausted() &&
          memory_.slots.free() == 0 && ledger_.abandoned() == kept_by_stuck(ledger_, roster_) &&

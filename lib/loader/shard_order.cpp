@@ -190,8 +190,8 @@ std::uint64_t ShardOrder::delivered_by(std::uint32_t worker) const {
   return worker < shards_.size() ? shards_[worker].taken : 0;
 }
 
-// The next worker opens the shard again and resumes it after what was committed: by the saved state, or by passing over as
-// many samples. A data set that promises neither would yield other samples, so the rest of its shard is lost.
+// The next worker opens the shard again and resumes it after what was committed: by the saved state, or by passing over
+// as many samples. A data set that promises neither would yield other samples, so the rest of its shard is lost.
 void ShardOrder::on_gone(std::uint32_t worker, const char* how, pid_t pid) {
   if (worker >= shards_.size()) return;
   Shard& shard = shards_[worker];

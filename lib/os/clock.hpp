@@ -16,7 +16,8 @@ inline std::int64_t now_ns() {
   return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
-// A point in time. A relative timeout is converted once, at the start of a call, so events during the call don't extend it.
+// A point in time. A relative timeout is converted once, at the start of a call, so events during the call don't extend
+// it.
 class Deadline {
  public:
   static Deadline after(std::int64_t timeout_ns) {
@@ -29,7 +30,8 @@ class Deadline {
   static Deadline at(std::int64_t time_ns) { return Deadline(time_ns); }
 
   [[nodiscard]] bool is_never() const { return at_ == FEEDLANE_FOREVER; }
-  // Nanoseconds left, 0 once the deadline has passed. Reads no clock for at(0), which means "try once", and for never().
+  // Nanoseconds left, 0 once the deadline has passed. Reads no clock for at(0), which means "try once", and for
+  // never().
   [[nodiscard]] std::int64_t remaining_ns() const {
     if (at_ == 0 || is_never()) return at_;
     const std::int64_t now = now_ns();

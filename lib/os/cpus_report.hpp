@@ -13,8 +13,8 @@
 
 namespace feedlane::os {
 
-// Carries the result of run_on from a forked child to its parent. The child sets its processors itself, because its data set's
-// `open` may set others as soon as the child runs.
+// Carries the result of run_on from a forked child to its parent. The child sets its processors itself, because its
+// data set's `open` may set others as soon as the child runs.
 class CpusReport {
  public:
   Status open(Error& error) { return open_pipe(read_end_, write_end_) ? FEEDLANE_OK : error.os(errno, "pipe2"); }
@@ -24,8 +24,8 @@ class CpusReport {
     (void)!::write(write_end_.get(), &reason, sizeof reason);
     if (reason != 0) ::_exit(1);
   }
-  // In the parent: waits for the report, or for the child's end without one. It watches the pidfd because end-of-file doesn't
-  // show the child's end: other children may hold the write end too. Returns 0, or the child's errno.
+  // In the parent: waits for the report, or for the child's end without one. It watches the pidfd because end-of-file
+  // doesn't show the child's end: other children may hold the write end too. Returns 0, or the child's errno.
   [[nodiscard]] int wait(const Fd& pidfd) const {
     int reason = 0;
     pollfd entries[] = {{read_end_.get(), POLLIN, 0}, {pidfd.get(), POLLIN, 0}};

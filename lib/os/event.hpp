@@ -36,10 +36,10 @@ inline void add_to_event(int fd, std::uint64_t count) {
 
 }  // namespace detail
 
-// Rings a doorbell, whose eventfd both ends hold. The ends share its counter and O_NONBLOCK, and a faulty process may fill or
-// drain the counter or change the flag at any time, so nothing depends on either. ring_event adds 0, which doesn't block even
-// if writes have filled the counter. It wakes a peer that watches the eventfd through Poller::add_bell; that peer's epoll set
-// remembers the ring.
+// Rings a doorbell, whose eventfd both ends hold. The ends share its counter and O_NONBLOCK, and a faulty process may
+// fill or drain the counter or change the flag at any time, so nothing depends on either. ring_event adds 0, which
+// doesn't block even if writes have filled the counter. It wakes a peer that watches the eventfd through
+// Poller::add_bell; that peer's epoll set remembers the ring.
 inline void ring_event(int fd) { detail::add_to_event(fd, 0); }
 
 // Refuses a descriptor that another process sent as a doorbell if a write to it could block, as on a pipe or a socket.

@@ -11,8 +11,9 @@
 namespace feedlane::os {
 namespace detail {
 
-// Moves a descriptor to a number above 2. If a program has closed 0, 1 or 2, the kernel assigns these numbers to new files, and
-// text that any code prints would be written into them. Returns -1 with errno if no other number is free; `fd` is closed then.
+// Moves a descriptor to a number above 2. If a program has closed 0, 1 or 2, the kernel assigns these numbers to new
+// files, and text that any code prints would be written into them. Returns -1 with errno if no other number is free;
+// `fd` is closed then.
 inline int keep_above_stdio(int fd) {
   if (fd < 0 || fd > 2) return fd;
   const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -23,9 +24,9 @@ inline int keep_above_stdio(int fd) {
   return moved;
 }
 
-// Occupies those of the numbers 0, 1 and 2 that are free, so a new pipe or socket never gets one, not even until Fd moves it.
-// Otherwise text that another thread prints in between would stay in the pipe or socket, or end this process by SIGPIPE. Writing
-// to a number held here fails with EBADF, as for a closed descriptor.
+// Occupies those of the numbers 0, 1 and 2 that are free, so a new pipe or socket never gets one, not even until Fd
+// moves it. Otherwise text that another thread prints in between would stay in the pipe or socket, or end this process
+// by SIGPIPE. Writing to a number held here fails with EBADF, as for a closed descriptor.
 class StdioHeld {
  public:
   StdioHeld() {
@@ -48,8 +49,9 @@ class StdioHeld {
 
 }  // namespace detail
 
-// Closes its descriptor in the destructor. Every descriptor that the library opens is close-on-exec, and above 2 because Fd moves
-// it there. If no number is free, the Fd is invalid and errno is EMFILE, as if the descriptor could not be opened.
+// Closes its descriptor in the destructor. Every descriptor that the library opens is close-on-exec, and above 2
+// because Fd moves it there. If no number is free, the Fd is invalid and errno is EMFILE, as if the descriptor could
+// not be opened.
 class Fd {
  public:
   Fd() = default;

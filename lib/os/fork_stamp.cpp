@@ -11,8 +11,8 @@
 namespace feedlane::os {
 namespace {
 
-// One page for the life of the process. Its first word is a random number, never 0, which the first stamp sets. A forked child
-// finds 0 there; if it takes a stamp, it sets another number.
+// One page for the life of the process. Its first word is a random number, never 0, which the first stamp sets. A
+// forked child finds 0 there; if it takes a stamp, it sets another number.
 std::mutex page_mutex;
 volatile std::uint64_t* page = nullptr;
 

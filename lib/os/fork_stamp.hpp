@@ -8,8 +8,8 @@
 
 namespace feedlane::os {
 
-// Distinguishes a forked child from the process that created a handle, with one load: the stamp's word is on a page that the
-// kernel zeroes in the child (MADV_WIPEONFORK). Needs no atfork handler, and no getpid on the hot path.
+// Distinguishes a forked child from the process that created a handle, with one load: the stamp's word is on a page
+// that the kernel zeroes in the child (MADV_WIPEONFORK). Needs no atfork handler, and no getpid on the hot path.
 class ForkStamp {
  public:
   // E_OS if the kernel doesn't support such a page.

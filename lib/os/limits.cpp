@@ -79,7 +79,8 @@ bool is_in(std::string_view list, std::string_view name) {
   return false;
 }
 
-// Calls `visit(mount, path, is_version2)` for this process's cgroup in the hierarchy of `controller`, once for each cgroup version.
+// Calls `visit(mount, path, is_version2)` for this process's cgroup in the hierarchy of `controller`, once for each
+// cgroup version.
 template <class F>
 void for_each_cgroup(const SystemFiles& files, std::string_view controller, F&& visit) {
   std::ifstream file(files.proc + "/self/cgroup");

@@ -18,15 +18,16 @@
 namespace feedlane::os {
 namespace {
 
-// Blocks signals during fallocate. Kernels before about 6.10 undo the entire allocation when a signal is pending, so with frequent
-// signals it would never succeed. Returns 0, or errno.
+// Blocks signals during fallocate. Kernels before about 6.10 undo the entire allocation when a signal is pending, so
+// with frequent signals it would never succeed. Returns 0, or errno.
 int allocate_undisturbed(int fd, std::uint64_t offset, std::uint64_t bytes) {
   const SignalBlock block;
   return ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
 }
 
-// Doesn't move the memfd to a higher number, as is done with other descriptors, because another thread could print into it before
-// the move. A memfd with a low number stays open, to occupy the number, until one above 2 exists, and is then discarded.
+// Doesn't move the memfd to a higher number, as is done with other descriptors, because another thread could print into
+// it before the move. A memfd with a low number stays open, to occupy the number, until one above 2 exists, and is then
+// discarded.
 int create_above_stdio(const char* name, unsigned flags) {
   const int fd = ::memfd_create(name, flags);
   if (fd < 0 || fd > 2) return fd;

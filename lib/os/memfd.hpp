@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anonymous shared memory (memfd). It isn't limited by the size of /dev/shm, has no path, and is freed with its last descriptor
-// and mapping.
+// Anonymous shared memory (memfd). It isn't limited by the size of /dev/shm, has no path, and is freed with its last
+// descriptor and mapping.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 
 namespace feedlane::os {
 
-// Creates a memfd of `bytes` bytes, all holes. It can be sealed and, from Linux 6.3 on, can't become executable. `name` appears
-// in /proc/PID/maps.
+// Creates a memfd of `bytes` bytes, all holes. It can be sealed and, from Linux 6.3 on, can't become executable. `name`
+// appears in /proc/PID/maps.
 Status create_memfd(const char* name, std::uint64_t bytes, Fd& out, Error& error);
 
-// Allocates memory for [offset, offset + bytes), in chunks, so that later writes can't raise SIGBUS. Signals to this thread wait
-// until a chunk is allocated.
+// Allocates memory for [offset, offset + bytes), in chunks, so that later writes can't raise SIGBUS. Signals to this
+// thread wait until a chunk is allocated.
 Status reserve(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error);
 
-// Adds seals, and O_APPEND for all holders of this descriptor. With F_SEAL_GROW every write(2) through it then fails, because it
-// would append. So only mappings can change the memory, whatever number the descriptor gets and whichever code prints to it.
+// Adds seals, and O_APPEND for all holders of this descriptor. With F_SEAL_GROW every write(2) through it then fails,
+// because it would append. So only mappings can change the memory, whatever number the descriptor gets and whichever
+// code prints to it.
 Status add_seals(int fd, int seals, Error& error);
 
 // The seals of `fd`, or -1 if it is not a memfd.
@@ -35,15 +36,16 @@ struct FileId {
 };
 Status file_id(int fd, FileId& out, Error& error);
 
-// After this, the file of `fd` can't be opened for writing through /proc. Only its owner and root can change that, by fchmod.
+// After this, the file of `fd` can't be opened for writing through /proc. Only its owner and root can change that, by
+// fchmod.
 Status forbid_opening_for_writing(int fd, Error& error);
 // Whether the file's mode now allows opening it for writing. A change that was reverted is not detected.
 bool may_be_opened_for_writing(int fd);
 // Opens the memory of `fd` again, for reading only: no mapping of the new descriptor can be made writable.
 Status open_for_reading(int fd, Fd& out, Error& error);
 
-// Punches a hole at [offset, offset + bytes): the memory goes back to the system, and later reads return zeros. E_OS, with EPERM
-// if a seal forbids it.
+// Punches a hole at [offset, offset + bytes): the memory goes back to the system, and later reads return zeros. E_OS,
+// with EPERM if a seal forbids it.
 Status give_back(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error);
 
 }  // namespace feedlane::os

@@ -77,7 +77,8 @@ Status list_open_files(std::int64_t pid, std::string_view prefix, std::vector<Op
 
 Status open_again(std::int64_t pid, int number, Fd& out, Error& error) {
   const std::string path = folder_of(pid) + "/" + std::to_string(number);
-  // The file may be of any kind: opening a FIFO must not wait, and a terminal must not become this process's controlling terminal.
+  // The file may be of any kind: opening a FIFO must not wait, and a terminal must not become this process's
+  // controlling terminal.
   Fd opened(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!opened && is_shortage(errno)) return error.os(errno, "opening descriptor {} of process {}", number, pid);
   struct statfs system {};

@@ -128,7 +128,7 @@ Status check_room_of_nodes(const NumberSet& nodes, std::uint64_t bytes, const Sy
 
 Status bind_memory(void* mapping, std::uint64_t bytes, const NumberSet& nodes, Error& error) {
   const int policy = nodes.count() == 1 ? MPOL_BIND : MPOL_INTERLEAVE;
-  // + 1 because the kernel ignores the last of the bits that it is told to read.
+  // The kernel reads one bit less than maxnode, the fifth argument.
   if (::syscall(SYS_mbind, mapping, bytes, policy, nodes.words(), 8 * nodes.bytes() + 1, 0) == 0) return FEEDLANE_OK;
   const int reason = errno;
   return error.os(reason, "mbind of {} bytes to {} memory nodes up to {}{}", bytes, nodes.count(), nodes.last(),

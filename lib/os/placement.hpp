@@ -17,7 +17,8 @@ class NumberSet {
  public:
   static constexpr std::uint32_t end = 8192;  // the most processors that a Linux system has
 
-  // Reads the kernel's list format: numbers and ranges, "0-3,8". For other text it returns false and leaves the set unchanged.
+  // Reads the kernel's list format: numbers and ranges, "0-3,8". For other text it returns false and leaves the set
+  // unchanged.
   bool read(std::string_view list);
 
   [[nodiscard]] bool is_empty() const { return words_.empty(); }
@@ -40,17 +41,18 @@ NumberSet read_set(const std::string& path);
 // The memory nodes that the cpuset of this process allows; empty if unknown.
 NumberSet allowed_nodes(const SystemFiles& files);
 
-// Checks that each of these nodes has room for an equal part of `bytes`, plus a sixteenth, because the kernel keeps some memory.
-// Page cache that the kernel can drop counts as room. A node that doesn't report its memory has enough. E_MEMORY.
+// Checks that each of these nodes has room for an equal part of `bytes`, plus a sixteenth, because the kernel keeps
+// some memory. Page cache that the kernel can drop counts as room. A node that doesn't report its memory has enough.
+// E_MEMORY.
 Status check_room_of_nodes(const NumberSet& nodes, std::uint64_t bytes, const SystemFiles& files, Error& error);
 
-// Binds a mapping of shared memory, for all processes that map it: from now on its memory comes from the given node, or in turn from
-// the given nodes. Memory that is already populated stays where it is. If a single node is full, the kernel kills processes (OOM).
-// If several nodes are given and are full, it takes memory from other nodes.
+// Binds a mapping of shared memory, for all processes that map it: from now on its memory comes from the given node, or
+// in turn from the given nodes. Memory that is already populated stays where it is. If a single node is full, the
+// kernel kills processes (OOM). If several nodes are given and are full, it takes memory from other nodes.
 Status bind_memory(void* mapping, std::uint64_t bytes, const NumberSet& nodes, Error& error);
 
-// Restricts this thread, and the threads and processes that it starts, to these processors. Makes only a system call, because a child
-// between vfork and exec calls it. Returns 0, or errno.
+// Restricts this thread, and the threads and processes that it starts, to these processors. Makes only a system call,
+// because a child between vfork and exec calls it. Returns 0, or errno.
 int run_on(const NumberSet& cpus);
 
 }  // namespace feedlane::os

@@ -13,8 +13,8 @@
 namespace feedlane::os {
 namespace {
 
-// Uses epoll_pwait2 (Linux 5.11), which takes nanoseconds. Without it, waits for milliseconds, rounded up; the caller checks the
-// time again.
+// Uses epoll_pwait2 (Linux 5.11), which takes nanoseconds. Without it, waits for milliseconds, rounded up; the caller
+// checks the time again.
 int epoll_wait_ns(int epoll, epoll_event* events, int capacity, Deadline deadline) {
   const std::int64_t left = deadline.remaining_ns();
 #ifdef SYS_epoll_pwait2
@@ -40,8 +40,8 @@ Status Poller::open(Error& error) {
 
 Status Poller::add(int fd, std::uint64_t tag, Error& error) { return add(fd, tag, EPOLLIN, error); }
 
-// Every write to an eventfd is an edge, whatever the counter's value, and at any value an eventfd is readable, writable or both. So
-// no ring is lost.
+// Every write to an eventfd is an edge, whatever the counter's value, and at any value an eventfd is readable, writable
+// or both. So no ring is lost.
 Status Poller::add_bell(int fd, std::uint64_t tag, Error& error) {
   return add(fd, tag, EPOLLIN | EPOLLOUT | EPOLLET, error);
 }

@@ -20,8 +20,8 @@
 namespace feedlane::os {
 namespace {
 
-// Size of a piece. Clearing it takes some milliseconds, which is worth starting a thread for. It isn't larger because a pending
-// signal waits until a call has ended.
+// Size of a piece. Clearing it takes some milliseconds, which is worth starting a thread for. It isn't larger because a
+// pending signal waits until a call has ended.
 constexpr std::uint64_t worth_a_thread = std::uint64_t{16} << 20;
 constexpr std::uint64_t most_threads = 8;
 

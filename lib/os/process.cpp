@@ -35,8 +35,8 @@ Status open_pidfd(pid_t pid, Fd& out, Error& error) {
 
 namespace {
 
-// The pid that /proc shows for the process of a pidfd: -1 if the process was reaped, 0 if the descriptor is not a pidfd or the
-// process is not in /proc's PID namespace.
+// The pid that /proc shows for the process of a pidfd: -1 if the process was reaped, 0 if the descriptor is not a pidfd
+// or the process is not in /proc's PID namespace.
 Status number_in_proc(int pidfd, pid_t& pid, Error& error) {
   pid = 0;
   // fdinfo of another kind of descriptor may contain anything, so ask the kernel whether this is a pidfd.
@@ -87,7 +87,8 @@ void send_signal(int pidfd, int signal) {
 }
 
 void send_signal_to_group(int pidfd, pid_t leader, int signal) {
-  // WNOWAIT does not reap, so the pid and the group's id stay reserved. waitid fails if it is not a child or was reaped already.
+  // WNOWAIT does not reap, so the pid and the group's id stay reserved. waitid fails if it is not a child or was reaped
+  // already.
   siginfo_t info{};
   if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
       leader > 0 && leader != ::getpgid(0))
@@ -236,8 +237,8 @@ int prepare_to_exec(const Start& start) {
   if (::setpgid(0, 0) != 0) return errno;
   if (start.inherited_fd >= 0 && ::fcntl(start.inherited_fd, F_SETFD, 0) != 0) return errno;
   open_missing_stdio();
-  // This child has a copy of the lifeline's write end. If the parent is dead, that copy is the last one, and exec closes it, which
-  // kills this child.
+  // This child has a copy of the lifeline's write end. If the parent is dead, that copy is the last one, and exec
+  // closes it, which kills this child.
   if (start.lifeline >= 0)
     if (const int reason = arm_lifeline(start.lifeline, ::getpid()); reason != 0) return reason;
   sigset_t none;
@@ -285,8 +286,8 @@ Failure failure_of(int report) {
   return ::read(report, &failure, sizeof failure) == sizeof failure ? failure : Failure{};
 }
 
-// The directory that a child must enter; -1 if this process is in it, or is in a directory that it may not search. A process that
-// has dropped privileges may stay in such a directory, but can't enter it again.
+// The directory that a child must enter; -1 if this process is in it, or is in a directory that it may not search. A
+// process that has dropped privileges may stay in such a directory, but can't enter it again.
 int to_enter(int directory) {
   struct stat wanted {};
   struct stat own {};
@@ -300,7 +301,8 @@ Status refuse_cpus(int reason, const NumberSet& cpus, Error& error) {
 
 }  // namespace
 
-// Doesn't use posix_spawn: a trainer that is killed before it can tie the new process to the lifeline would leave it behind.
+// Doesn't use posix_spawn: a trainer that is killed before it can tie the new process to the lifeline would leave it
+// behind.
 Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
   const std::vector<std::string> files = request.files.empty() ? find_program(request.argv[0]) : request.files;
   const std::vector<char*> argv = pointers(request.argv);
@@ -347,8 +349,8 @@ Status this_program(std::vector<std::string>& argv, Error& error) {
   return FEEDLANE_OK;
 }
 
-// If the file was removed, the kernel adds " (deleted)" to the path. /proc/self/exe executes the running file, whatever is at the
-// path now.
+// If the file was removed, the kernel adds " (deleted)" to the path. /proc/self/exe executes the running file, whatever
+// is at the path now.
 std::string file_of_this_program() {
   static constexpr const char* own = "/proc/self/exe";
   char path[4096];
@@ -372,8 +374,8 @@ struct WriteEnds {
   std::vector<WriteEnd> ends;
   ForkStamp stamp;  // of the process that opened them
 
-  // In a forked child: closes the write ends that its parent had opened, unless the host has closed them and other files have their
-  // numbers. Doesn't lock the stamp, because fork_process holds its lock.
+  // In a forked child: closes the write ends that its parent had opened, unless the host has closed them and other
+  // files have their numbers. Doesn't lock the stamp, because fork_process holds its lock.
   void drop_inherited() {
     if (ends.empty() || !stamp.is_foreign()) return;
     struct stat file {};

@@ -15,8 +15,8 @@ namespace feedlane::os {
 
 Status open_pidfd(pid_t pid, Fd& out, Error& error);
 
-// Whether both are pidfds of one process that is not reaped yet. Compares the pids that /proc shows for them, and no pid of this
-// process's PID namespace, because /proc may belong to another namespace. E_OS: unknown.
+// Whether both are pidfds of one process that is not reaped yet. Compares the pids that /proc shows for them, and no
+// pid of this process's PID namespace, because /proc may belong to another namespace. E_OS: unknown.
 Status is_same_process(int pidfd, int other, bool& is_same, Error& error);
 
 // True once the process has ended, reaped or not.
@@ -27,8 +27,8 @@ bool is_this_process(int pidfd);
 
 // Does nothing if the process has ended or is this process: a peer may have sent a pidfd of this process as its own.
 void send_signal(int pidfd, int signal);
-// Signals the process group that a child leads; `leader` is the child's pid. Does nothing once the child is reaped, because another
-// process may have the pid, and nothing for the group of this process.
+// Signals the process group that a child leads; `leader` is the child's pid. Does nothing once the child is reaped,
+// because another process may have the pid, and nothing for the group of this process.
 void send_signal_to_group(int pidfd, pid_t leader, int signal);
 
 // Only for a process that is sure to end, because it was sent SIGKILL.
@@ -44,9 +44,9 @@ struct Ending {
 // Reaps a child that has ended, unless a tracer keeps it (`is_kept`). Never waits.
 Ending reap(int pidfd);
 
-// abandon_child leaves a killed child to reap_abandoned, which is called when a loader is created, ended or destroyed. Children that
-// are not reaped by then are reaped by the system after this process has ended. reap_abandoned returns false if tracers still hold
-// some. Neither function blocks. Thread safety: any thread.
+// abandon_child leaves a killed child to reap_abandoned, which is called when a loader is created, ended or destroyed.
+// Children that are not reaped by then are reaped by the system after this process has ended. reap_abandoned returns
+// false if tracers still hold some. Neither function blocks. Thread safety: any thread.
 void abandon_child(Fd pidfd) noexcept;
 bool reap_abandoned() noexcept;
 
@@ -59,8 +59,8 @@ struct SpawnRequest {
   int directory = -1;                // directory that it runs in; -1: the directory of this process
   std::vector<std::string> files{};  // the first that can be executed is the program; empty: find_program(argv[0])
 };
-// Starts a program in a new process group, with default signal dispositions and an empty signal mask. On failure no process is
-// left. The process can never outlive the other end of its lifeline.
+// Starts a program in a new process group, with default signal dispositions and an empty signal mask. On failure no
+// process is left. The process can never outlive the other end of its lifeline.
 Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error);
 
 // Opens the working directory, to start programs there later. `out` is invalid if it may not be opened.
@@ -73,9 +73,9 @@ Status this_program(std::vector<std::string>& argv, Error& error);
 // The path of this program's file now. If the file was replaced or removed, the result still executes it.
 std::string file_of_this_program();
 
-// The write end of a pipe. When the last write end is closed, the kernel kills every process tied to the read end, even if it is busy,
-// stopped or blocking signals. Needs no thread and no signal handler. (PR_SET_PDEATHSIG would fire at the end of the thread that
-// started the process.)
+// The write end of a pipe. When the last write end is closed, the kernel kills every process tied to the read end, even
+// if it is busy, stopped or blocking signals. Needs no thread and no signal handler. (PR_SET_PDEATHSIG would fire at
+// the end of the thread that started the process.)
 class Lifeline {
  public:
   Lifeline() = default;
@@ -93,12 +93,13 @@ class Lifeline {
 Status tie_lifeline(int read_end, pid_t pid, Error& error);
 // Unties this process. Closing the read end would not be enough, because children of this process may share it.
 void untie_lifeline(int read_end);
-// In a child that the host has forked: closes the write ends that it has inherited. Otherwise the child, as a worker, would keep its
-// own lifeline and those of earlier workers open after the trainer's death.
+// In a child that the host has forked: closes the write ends that it has inherited. Otherwise the child, as a worker,
+// would keep its own lifeline and those of earlier workers open after the trainer's death.
 void drop_inherited_lifelines();
 
-// Forks while no other thread holds a lock of these functions. The child leads a process group and closes the write ends of all
-// lifelines of all loaders; otherwise workers would outlive the trainer while the child runs. `pid` is 0 in the child.
+// Forks while no other thread holds a lock of these functions. The child leads a process group and closes the write
+// ends of all lifelines of all loaders; otherwise workers would outlive the trainer while the child runs. `pid` is 0 in
+// the child.
 Status fork_process(pid_t& pid, Fd& pidfd, Error& error, int lifeline = -1, const NumberSet* cpus = nullptr);
 
 }  // namespace feedlane::os

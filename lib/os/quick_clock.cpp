@@ -18,7 +18,8 @@ constexpr std::int64_t longest_ns = 1'000'000'000;
 // A reading of both clocks counts only if it took no longer than this, so nothing came between.
 constexpr std::uint64_t most_ticks_between = 2'000;
 
-// If the kernel uses the counter for its own clock, it has checked that the counter has one rate and agrees on all processors.
+// If the kernel uses the counter for its own clock, it has checked that the counter has one rate and agrees on all
+// processors.
 bool is_kernels_clock() {
   std::ifstream file("/sys/devices/system/clocksource/clocksource0/current_clocksource");
   std::string name;

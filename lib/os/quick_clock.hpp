@@ -12,11 +12,11 @@
 
 namespace feedlane::os {
 
-// A clock that differs from os::now_ns by at most a microsecond, for stamps that are taken several times per batch. os::now_ns reads
-// the counter only after all earlier loads, so it waits for cache lines that are on their way from another processor; this clock
-// doesn't. A thread extrapolates from its last exact reading for at most 100 us. So the counter's rate, which this class measures,
-// matters little, and slewing of the clock or a suspended machine does no harm. In one thread the time never decreases. Thread
-// safety: any thread.
+// A clock that differs from os::now_ns by at most a microsecond, for stamps that are taken several times per batch.
+// os::now_ns reads the counter only after all earlier loads, so it waits for cache lines that are on their way from
+// another processor; this clock doesn't. A thread extrapolates from its last exact reading for at most 100 us. So the
+// counter's rate, which this class measures, matters little, and slewing of the clock or a suspended machine does no
+// harm. In one thread the time never decreases. Thread safety: any thread.
 class QuickClock {
  public:
   static std::int64_t now_ns() {
@@ -47,8 +47,8 @@ class QuickClock {
   std::uint64_t first_ticks_ = 0;  // the counter and the time when the measurement of the rate began
   std::int64_t first_ns_ = 0;
 
-  // Initial-exec: its address needs no call. Its few words fit into the static TLS that the dynamic linker keeps for libraries opened
-  // later.
+  // Initial-exec: its address needs no call. Its few words fit into the static TLS that the dynamic linker keeps for
+  // libraries opened later.
   [[gnu::tls_model("initial-exec")]] static thread_local constinit QuickClock of_this_thread;
 #endif
 };

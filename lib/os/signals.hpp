@@ -9,9 +9,9 @@ namespace feedlane::os {
 // A name such as "SIGKILL"; "a real-time signal" for signals without a name.
 const char* signal_name(int number);
 
-// Blocks signals in this thread for the lifetime of the object, except those that this process ignores. The kernel drops an ignored
-// signal, but it would keep a blocked one and give it to another thread, whose wait would end with EINTR for no reason. This matters
-// for SIGCHLD, which arrives if a worker ends while the next one is started.
+// Blocks signals in this thread for the lifetime of the object, except those that this process ignores. The kernel
+// drops an ignored signal. A blocked one it would deliver to another thread, and end that thread's wait with EINTR.
+// This matters for SIGCHLD, which arrives if a worker ends while the next one is started.
 class SignalBlock {
  public:
   SignalBlock();

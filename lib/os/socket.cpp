@@ -39,7 +39,8 @@ namespace feedlane::os {
 
 namespace {
 
-// Makes messages that arrive at this socket name their sender and carry no descriptors, as far as the kernel supports it.
+// Makes messages that arrive at this socket name their sender and carry no descriptors, as far as the kernel supports
+// it.
 Status prepare_to_listen(int socket, Error& error) {
   const int on = 1;
   if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return error.os(errno, "SO_PASSCRED");
@@ -153,8 +154,8 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
   const bool has_all = take_control(message, out);
   // On a SOCK_SEQPACKET socket an empty message looks like the end. No message of this library is empty.
   if (got == 0) return FEEDLANE_END;
-  // The buffer is large enough, so descriptors are missing only if this process can't open more. The message is useless without
-  // them.
+  // The buffer is large enough, so descriptors are missing only if this process can't open more. The message is useless
+  // without them.
   if (!has_all || ((message.msg_flags & MSG_CTRUNC) != 0 && out.fd_count < max_passed_fds)) {
     out = Received{};
     return error.os(EMFILE, "descriptors that came along with a message");
@@ -319,9 +320,9 @@ Status check_same_user(int socket, Error& error) {
                       "the other end belongs to user {}, this one to {}", who.uid, ::geteuid());
 }
 
-// Locks a directory from the check for a stale socket to listen(2). Otherwise a second receiver, or a process that connects, might
-// take a socket that is bound but not listening yet for stale. If the lock can't be taken within a second, or by `deadline`, the
-// caller continues without it, because any process may hold a directory's lock.
+// Locks a directory from the check for a stale socket to listen(2). Otherwise a second receiver, or a process that
+// connects, might take a socket that is bound but not listening yet for stale. If the lock can't be taken within a
+// second, or by `deadline`, the caller continues without it, because any process may hold a directory's lock.
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::string& path, Deadline deadline = Deadline::never()) {
@@ -367,8 +368,8 @@ std::string absolute(const std::string& path) {
 
 namespace {
 
-// Whether the process that listens at the other end of this socket has ended. Then a child of that process, which may be about to
-// exec, still has the descriptor open.
+// Whether the process that listens at the other end of this socket has ended. Then a child of that process, which may
+// be about to exec, still has the descriptor open.
 bool is_orphaned(int socket) {
   const pid_t listener = peer_of(socket);
   if (listener <= 0) return false;  // in another PID namespace
@@ -394,7 +395,8 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
   const DirectoryLock lock(path);
   Fd probe;
   if (const Status s = open_socket(probe, error); s != FEEDLANE_OK) return s;
-  // The socket of a killed process refuses connections. A socket that accepts a connection, or whose backlog is full, is in use.
+  // The socket of a killed process refuses connections. A socket that accepts a connection, or whose backlog is full,
+  // is in use.
   const bool is_connected = ::connect(probe.get(), generic, sizeof address) == 0;
   const int refusal = is_connected ? ECONNREFUSED : errno;
   if (is_connected ? !is_orphaned(probe.get()) : refusal == EAGAIN)

@@ -30,8 +30,8 @@ struct Stage {
   std::int64_t steps;
 };
 
-// An epoch begins with the batches filled and shuffled for this world. After a state of another world is loaded, the
-// remaining batches are those that the other world's ranks have not yielded, filled for this world.
+// At the start of an epoch the samples are shuffled and put into batches for this world. A state of another world
+// resumes with the samples that its ranks have not yielded, put into batches for this world.
 class Tokens final : public Sampler {
  public:
   Tokens(std::shared_ptr<const Lengths> lengths, const feedlane_sampler_config& config, const RankSource& rank,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's calls into Python: a sampler and a data set over Python objects. What they raise is kept by the object, as
-// nothing may be thrown through the library, and the library is told a status and a text.
+// The library's calls into Python: a sampler and a data set over Python objects. What they raise is kept by the object,
+// as nothing may be thrown through the library, and the library is told a status and a text.
 #include <algorithm>
 #include <cstring>
 

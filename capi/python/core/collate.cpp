@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans (see tree.py) and leaves of samples and of values: what is common by itself, the rest by the package's Python code.
+// Plans (see tree.py) and leaves of samples and of values: what is common by itself, the rest by the package's Python
+// code.
 #include <algorithm>
 #include <cstdlib>
 #include <new>

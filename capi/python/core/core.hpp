@@ -39,8 +39,8 @@ class Ref {
   PyObject* object_ = nullptr;
 };
 
-// failure.cpp: does not return in a thread beside the main one once the interpreter ends. Python would end that thread by
-// an exception, which the library's frames cannot pass.
+// failure.cpp: does not return in a thread beside the main one once the interpreter ends. Python would end that thread
+// by an exception, which the library's frames cannot pass.
 void stay_out_of_the_end();
 // The interpreter ends: no loader is left.
 void begin_the_end();
@@ -132,8 +132,8 @@ bool add_loader(PyObject* module);
 Ref new_consumer(feedlane_loader* handle);
 // Null with a TypeError.
 Loader* loader_of(PyObject* object);
-// A call on the handle, which stays valid until the end of this object. Null with a StateError: it was closed. While one
-// waits for_next, the next epoch can't begin: it would get a batch of that one.
+// A call on the handle, which stays valid until the end of this object. Null with a StateError: it was closed. While
+// one waits for_next, the next epoch can't begin: it would get a batch of that one.
 class LoaderCall {
  public:
   enum Kind : char { for_any, for_next };
@@ -142,7 +142,8 @@ class LoaderCall {
   LoaderCall& operator=(const LoaderCall&) = delete;
   ~LoaderCall();
   [[nodiscard]] feedlane_loader* handle() const { return handle_; }
-  // The loader's one monitor, which is destroyed with the handle. Null with an exception: a StateError if the loader was closed.
+  // The loader's one monitor, which is destroyed with the handle. Null with an exception: a StateError if the loader
+  // was closed.
   [[nodiscard]] feedlane_monitor* monitor() const;
 
  private:
@@ -194,7 +195,8 @@ bool add_cursor(PyObject* module);
 
 // sampler.cpp: Sampler.
 bool add_sampler(PyObject* module);
-// Creates one. It keeps `source`, which its callbacks use, or null. `target`: sampler_target of it. Null with an exception.
+// Creates one. It keeps `source`, which its callbacks use, or null. `target`: sampler_target of it. Null with an
+// exception.
 Ref new_sampler(const feedlane_sampler_config& config, PyObject* source, PyObject* target);
 // Null with a TypeError.
 const feedlane_sampler* sampler_handle(PyObject* object);
@@ -207,8 +209,8 @@ PyObject* sampler_target(PyObject* object);
 // failed(exception) -> (text, traceback), both bytes; interruption, None; rows > 0: a batch sampler. `target` is
 // borrowed: the garbage collector must see the references to it. `size` 0: an exception.
 feedlane_sampler_callbacks callbacks_over(PyObject* target);
-// A data set over `target`, which has: restart(); fetch(task) -> rows, None at the end; failed as above; `rows`: None, or a
-// Rows, which makes the batches of `target.dataset` in place of fetch. Borrowed. `size` 0: an exception.
+// A data set over `target`, which has: restart(); fetch(task) -> rows, None at the end; failed as above; `rows`: None,
+// or a Rows, which makes the batches of `target.dataset` in place of fetch. Borrowed. `size` 0: an exception.
 feedlane_dataset dataset_over(PyObject* target);
 
 // pool.cpp: Pool.
@@ -253,8 +255,8 @@ bool add_queue(PyObject* module);
 // leaf.cpp: Leaf, a tensor to be written into a slot.
 bool add_leaf(PyObject* module);
 [[nodiscard]] bool is_leaf(PyObject* object);
-// A Leaf of arrays, tensors, or numbers, one per row; not stacked: of one, as it is. Null without an exception: they are not
-// of the plain kinds that this knows, and the package's Python code is asked.
+// A Leaf of arrays, tensors, or numbers, one per row; not stacked: of one, as it is. Null without an exception: they
+// are not of the plain kinds that this knows, and the package's Python code is asked.
 Ref array_leaf(PyObject* const* arrays, Py_ssize_t count, bool is_stacked);
 Ref tensor_leaf(PyObject* const* tensors, Py_ssize_t count, bool is_stacked);
 Ref number_leaf(PyObject* const* numbers, Py_ssize_t count);
@@ -267,16 +269,17 @@ Place place_of(PyObject* leaf);
 // Writes a Leaf as tensor `number` of the task's batch. A status of feedlane_task_tensor; no exception.
 std::int32_t write_leaf(PyObject* leaf, const feedlane_task* task, std::int32_t number, const char* name);
 
-// collate.cpp: plans (see tree.py) and leaves of samples and of values. What is not common is the package's Python code's.
+// collate.cpp: plans (see tree.py) and leaves of samples and of values. What is not common is the package's Python
+// code's.
 //
-// A list or tuple of samples as torch's default_collate would have it: the plan, its leaves appended to `leaves`, which is a
-// collate.Leaves. What this does not know is left to `fallback(samples, leaves)`.
+// A list or tuple of samples as torch's default_collate would have it: the plan, its leaves appended to `leaves`, which
+// is a collate.Leaves. What this does not know is left to `fallback(samples, leaves)`.
 Ref collate_batch(PyObject* samples, PyObject* leaves, PyObject* fallback);
 // collate_batch(samples, leaves, fallback) -> plan
 PyObject* collate_batch_of(PyObject* module, PyObject* args);
-// collate_whole(value, leaves, fallback, unusual) -> plan. A value that a collate_fn returned, as it is. `unusual`: the exception
-// that is raised for a value that a plan would change: a list, dict or memory that is in it twice, a named tuple with attributes,
-// or too many parts; None: such a value is changed.
+// collate_whole(value, leaves, fallback, unusual) -> plan. A value that a collate_fn returned, as it is. `unusual`: the
+// exception that is raised for a value that a plan would change: a list, dict or memory that is in it twice, a named
+// tuple with attributes, or too many parts; None: such a value is changed.
 PyObject* collate_whole(PyObject* module, PyObject* args);
 
 // work.cpp: a worker's loop. `glue` is a worker.Glue. False with an exception: it ends this worker.

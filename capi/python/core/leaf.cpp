@@ -149,8 +149,8 @@ bool is_dense(const DLTensor& t) {
   return true;
 }
 
-// Whether DLPack says all of this tensor of torch's. It doesn't say that gradients are wanted, and exports torch's integers of
-// less than 8 bits as if they had 8. With an exception: false.
+// Whether DLPack says all of this tensor of torch's. It doesn't say that gradients are wanted, and exports torch's
+// integers of less than 8 bits as if they had 8. With an exception: false.
 bool is_told_by_dlpack(PyObject* tensor, const feedlane_dtype& dtype) {
   if (dtype.code == 6 || (dtype.code < 2 && dtype.bits != 8)) return true;
   const bool is_integer = dtype.code < 2;

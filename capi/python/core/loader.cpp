@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loader: a feedlane_loader. A reference besides the one that close gives up keeps the handle valid for calls of other threads.
+// Loader: a feedlane_loader. A reference besides the one that close gives up keeps the handle valid for calls of other
+// threads.
 #include "core.hpp"
 #include "members.hpp"
 #include "numbers.hpp"

@@ -34,8 +34,8 @@ inline Ref shape_of(const std::int64_t* lengths, std::int32_t ndim) {
   return sequence_of<PyTuple_New, PyTuple_SetItem>(lengths, static_cast<std::uint64_t>(ndim));
 }
 
-// Sets a field's element type, DLPack's code and bits, and its shape, a tuple of integers. A tuple that is too long is left to
-// the library to refuse: its ndim says so. False with an exception.
+// Sets a field's element type, DLPack's code and bits, and its shape, a tuple of integers. A tuple that is too long is
+// left to the library to refuse: its ndim says so. False with an exception.
 inline bool set_type(feedlane_field& field, int code, int bits, PyObject* shape) {
   field.dtype = {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bits), 1};
   field.ndim = static_cast<std::int32_t>(std::min<Py_ssize_t>(PyTuple_Size(shape), FEEDLANE_MAX_NDIM + 1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a loader's monitor reads, and the loader's events: methods of Loader, see the table in loader.cpp. Each raises by
-// `refuse` or `check`.
+// What a loader's monitor reads, and the loader's events: methods of Loader, see the table in loader.cpp. Each raises
+// by `refuse` or `check`.
 #pragma once
 
 #include "core.hpp"

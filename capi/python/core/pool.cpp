@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pool: a feedlane_pool. Loaders, batches and streams may still use it when the object ends: its end is tried again then.
+// Pool: a feedlane_pool. Loaders, batches and streams may still use it when the object ends: its end is tried again
+// then.
 #include <new>
 #include <vector>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// IndexQueue: a sampler whose batches the trainer's Python code pushes ahead of the library, so that the library never calls Python.
+// IndexQueue: a sampler whose batches the trainer's Python code pushes ahead of the library, so that the library never
+// calls Python.
 #include <algorithm>
 #include <deque>
 #include <mutex>

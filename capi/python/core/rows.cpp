@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows: batches of a BatchDataset, which writes them itself. What that costs beside its own work is paid for each batch, so the
-// arrays over a slot are made once and kept for the next batch there; the data set gets views of them. What it does to a view's
-// shape or flags is gone with the view. Views that are kept are noticed, and so is all that refers to one; not the address alone, nor
-// the memory below an array's base.
+// Rows: batches of a BatchDataset, which writes them itself. What that costs beside its own work is paid for each
+// batch, so the arrays over a slot are made once and kept for the next batch there; the data set gets views of them.
+// What it does to a view's shape or flags is gone with the view. Views that are kept are noticed, and so is all that
+// refers to one; not the address alone, nor the memory below an array's base.
 #include <algorithm>
 #include <new>
 #include <string>
@@ -33,8 +33,8 @@ class Column {
     return Ref(PyObject_GetItem(there.array.get(), Py_Ellipsis));
   }
 
-  // After the caller's reference to the newest view is gone: whether somebody has kept the view, or one of it. Then the array is
-  // not used again.
+  // After the caller's reference to the newest view is gone: whether somebody has kept the view, or one of it. Then the
+  // array is not used again.
   bool is_kept() {
     if (now_ == nullptr || !now_->array || Py_REFCNT(now_->array.get()) == 1) return false;
     now_->array = Ref();

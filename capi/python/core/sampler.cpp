@@ -124,8 +124,8 @@ struct Arrays {
   Elements<std::int64_t> indices, lengths, from;
   Elements<double> weights;
 
-  // Sets the members that point to arrays, and their lengths. False with an exception, also if the library would read beyond
-  // the end of one.
+  // Sets the members that point to arrays, and their lengths. False with an exception, also if the library would read
+  // beyond the end of one.
   bool set(Config& config, PyObject* members) {
     if (!indices.take(members, "indices") || !lengths.take(members, "lengths") || !weights.take(members, "weights") ||
         !from.take(members, "from_"))

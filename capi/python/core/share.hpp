@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Feeders and consumers of a shared loader: methods of Loader, see the table in loader.cpp. Each raises by `refuse` or `check`.
+// Feeders and consumers of a shared loader: methods of Loader, see the table in loader.cpp. Each raises by `refuse` or
+// `check`.
 #pragma once
 
 #include "core.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Task: a batch to be made, in a worker or inline. It is valid until it is committed, failed, or given back by its callback.
+// Task: a batch to be made, in a worker or inline. It is valid until it is committed, failed, or given back by its
+// callback.
 #include "core.hpp"
 #include "numbers.hpp"
 

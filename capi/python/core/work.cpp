@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's loop: takes tasks, asks the data set for their samples, writes the batch and commits it. What is not an ordinary
-// batch of a map-style data set is left to worker.py.
+// A worker's loop: takes tasks, asks the data set for their samples, writes the batch and commits it. What is not an
+// ordinary batch of a map-style data set is left to worker.py.
 #include <new>
 #include <string>
 #include <vector>
@@ -195,8 +195,8 @@ class Loop {
     return static_cast<bool>(written);
   }
 
-  // Whether equal plans of this kind are the same plan: no value that could be another one of an equal type (1 and True), be
-  // changed in place, or be equal as its class has it. With an exception: false.
+  // Whether equal plans of this kind are the same plan: no value that could be another one of an equal type (1 and
+  // True), be changed in place, or be equal as its class has it. With an exception: false.
   static bool is_plain(PyObject* plan) {
     const long kind = PyLong_AsLong(PyTuple_GetItem(plan, 0));
     if (kind == plan_leaf) return true;

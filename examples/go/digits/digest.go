@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the command line offers beside the training: one number for ten epochs, the same in every language, the death of
-// a worker, and the number of replaced workers.
+// The program's other modes: a digest of ten epochs, which is the same in every language, and a worker that is killed.
 
 package main
 

@@ -13,8 +13,9 @@ pub(crate) struct Owner<T, K = ()> {
     _kept: K,
 }
 
-// SAFETY: through a shared owner only `close` is called, which any thread may call. Whoever uses the handle itself keeps
-// other threads out. A handle is not bound to the thread that created it.
+// SAFETY: a handle is not bound to a thread. A Closer calls only `close`, which any thread may call during other calls.
+// All other calls go through the one Worker, Receiver or Sender that has this owner, and it admits one thread at a time:
+// its calls take &mut self, or it is not Sync.
 unsafe impl<T, K: Send> Send for Owner<T, K> {}
 // SAFETY: as above.
 unsafe impl<T, K: Sync> Sync for Owner<T, K> {}
