@@ -20,8 +20,6 @@ MAX_LINES = 500
 
 # The direction of includes: each room, lowest first, with the rooms below it whose headers it may include. A room may include
 # its own headers, and every room the public C headers, which are the vocabulary of the inside too.
-# "worker/greeting.hpp" is a row of its own: the supervisor and the worker's process exchange these messages, and nothing else
-# of the worker's is the trainer's concern.
 INCLUDES = {
     "C headers": (),  # feedlane.h, feedlane/*.h
     "C++ headers": (),  # feedlane/*.hpp: for programs, none for the library
@@ -31,23 +29,22 @@ INCLUDES = {
     "ring": ("base", "os"),
     "arena": ("base", "os", "shm"),
     "pinned": ("base", "os"),
-    "channel": ("base", "os", "shm", "ring"),  # standalone rings are made of rings
-    "worker/greeting.hpp": ("shm",),
+    "greeting": ("base", "os", "shm", "ring"),  # ring: the ends of a standalone ring agree who issues barriers
+    "channel": ("base", "os", "shm", "ring", "greeting"),  # standalone rings are made of rings
     "sampler": ("base",),
     "dataset": ("base", "os", "shm", "arena"),
     # The worker's process runs the data set's callbacks, as inline mode does: the data set is below both.
-    "worker": ("base", "os", "shm", "ring", "arena", "dataset", "worker/greeting.hpp"),
+    "worker": ("base", "os", "shm", "ring", "arena", "dataset", "greeting"),
     "checkpoint": ("base", "shm"),  # shm: the limits that a saved number is checked against
     "monitor": ("base", "os", "shm"),
     # The crew reports deaths and starts as events. The queue of events is the monitor's.
-    "supervisor": ("base", "os", "shm", "ring", "worker/greeting.hpp", "monitor"),
+    "supervisor": ("base", "os", "shm", "ring", "greeting", "monitor"),
     # All but the worker's process and standalone rings.
-    "loader": ("base", "os", "shm", "ring", "arena", "pinned", "worker/greeting.hpp", "sampler", "dataset",
+    "loader": ("base", "os", "shm", "ring", "arena", "pinned", "greeting", "sampler", "dataset",
                "checkpoint", "monitor", "supervisor"),
     # A feeder owns a loader, a consumer stands in the place of one.
-    "sharing": ("base", "os", "shm", "ring", "arena", "pinned", "monitor", "checkpoint", "loader"),
-    "capi": ("base", "os", "shm", "arena", "pinned", "channel", "worker", "worker/greeting.hpp", "sampler", "monitor",
-             "loader", "sharing"),
+    "sharing": ("base", "os", "shm", "ring", "greeting", "arena", "pinned", "monitor", "checkpoint", "loader"),
+    "capi": ("base", "os", "shm", "arena", "pinned", "channel", "worker", "sampler", "monitor", "loader", "sharing"),
     # Programs stand on the public headers alone. Tests may look into any room.
     "tools": ("C++ headers",),
     "examples": ("C++ headers",),
@@ -131,8 +128,6 @@ def files_say_what_lives_there(root):
 
 def room_of(path):
     """The row of INCLUDES that a path belongs to, within lib/ or as it is included; None: of none."""
-    if path in INCLUDES:
-        return path
     path = path.removeprefix("include/")
     if path.split("/")[0] == "feedlane" or re.fullmatch(r"feedlane\.hp*", path):
         return "C headers" if path.endswith(".h") else "C++ headers"

@@ -4,15 +4,13 @@
 
 #include <unistd.h>
 
-#include <array>
-
 #include "os/event.hpp"
 #include "os/process.hpp"
 
 namespace feedlane::channel {
 namespace {
 
-constexpr std::uint64_t close_tag = UINT64_MAX - 1;
+constexpr std::uint64_t close_tag = UINT64_MAX >> 1;
 
 }  // namespace
 
@@ -37,19 +35,14 @@ Status Receiver::create(const shm::RingPlan& plan, const std::string& path, cons
   waiter_.use(&segments_.control<shm::ReceiverBlock>(plan.receiver_block)->sleeping,
               os::join_barriers() ? ring::FencedBy::sleeper : ring::FencedBy::publisher, 2);
   owner_ = ::getpid();
-  if (path.empty()) return FEEDLANE_OK;
-  s = os::listen_at(path, listener_, file_, error);
-  if (s != FEEDLANE_OK) return s;
-  return waiter_.poller().add(listener_.get(), listener_tag, error);
+  return path.empty() ? FEEDLANE_OK : guests_.listen(path, error);
 }
 
 // Shuts the sockets down, so that senders and guests notice the end even if a forked child has our descriptors.
 Receiver::~Receiver() {
   if (owner_ != ::getpid()) return;
-  if (listener_) os::unlink_socket(file_);
-  os::shut_down_listener(listener_.get());
+  guests_.shut_down();
   for (const Sender& sender : senders_) os::shut_down(sender.socket.get());
-  for (const Guest& guest : guests_) os::shut_down(guest.socket.get());
 }
 
 // ---- messages ----
@@ -82,8 +75,8 @@ Status Receiver::find(std::int64_t timeout_ns, Try&& try_it, Error& error) {
     if (has_ended()) {                                                         // unless a request for a lane is pending
       if (const Status s = handle_events(error); s != FEEDLANE_OK) return s;
       if (!has_ended()) continue;
-      if (last_guest.is_never()) last_guest = deadline.earlier(os::Deadline::after(guest_patience_ns));
-      if (!expects_guests() || last_guest.remaining_ns() == 0) {
+      if (last_guest.is_never()) last_guest = deadline.earlier(os::Deadline::after(greeting::Guests::patience_ns));
+      if (!guests_.are_expected() || last_guest.remaining_ns() == 0) {
         end_returned_ = true;
         return FEEDLANE_END;
       }
@@ -128,20 +121,16 @@ Status Receiver::release(std::uint32_t lane, std::uint32_t count, Error& error) 
 // ---- waiting ----
 
 Status Receiver::handle(const os::Poller::Event& event, Error& error) {
-  const auto place = static_cast<std::uint32_t>(event.tag) >> 2;
+  if (greeting::Guests::owns(event.tag)) return handle_guest(event.tag, error);
+  if (event.tag == close_tag) return FEEDLANE_OK;
+  const auto lane = static_cast<std::uint32_t>(event.tag) >> 2;
   const auto generation = static_cast<std::uint32_t>(event.tag >> 32);
   const auto kind = static_cast<Kind>(event.tag & 3);
-  if (event.tag == listener_tag) return accept_one(error);
-  if (event.tag == close_tag) return FEEDLANE_OK;
-  if (kind == kind_guest) {
-    const Guest& guest = guests_[place];
-    return guest.socket && guest.generation == generation ? read_request(place, error) : FEEDLANE_OK;
-  }
-  const Sender& sender = senders_[place];
+  const Sender& sender = senders_[lane];
   const bool there = sender.state == Sender::State::offered || sender.state == Sender::State::attached;
   if (!there || sender.generation != generation) return FEEDLANE_OK;  // an event of its predecessor
-  if (kind == kind_process) end_sender(place);
-  else if (kind == kind_socket) read_message(place);
+  if (kind == kind_process) end_sender(lane);
+  else if (kind == kind_socket) read_message(lane);
   return FEEDLANE_OK;
 }
 

@@ -6,7 +6,6 @@
 // refilling it.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -15,11 +14,12 @@
 #include "base/error.hpp"
 #include "channel/copying.hpp"
 #include "feedlane/ring.h"
+#include "greeting/guests.hpp"
+#include "greeting/ring.hpp"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "os/limits.hpp"
 #include "os/poller.hpp"
-#include "os/socket.hpp"
 #include "ring/doorbell.hpp"
 #include "ring/lanes.hpp"
 #include "ring/waiter.hpp"
@@ -105,21 +105,12 @@ class Receiver {
     } peeked;
     std::uint64_t end = 0;  // in state left: no message at or after this position is taken
   };
-  // A connection to the path that hasn't asked for a lane yet. When there are too many, the oldest is closed.
-  struct Guest {
-    std::uint32_t generation = 0;
-    os::Fd socket;
-    os::Deadline expected = os::Deadline::never();  // until then END waits for the guest's request
-  };
-  static constexpr std::uint32_t max_guests = 64;
-  static constexpr std::int64_t guest_patience_ns = 100'000'000;
-  // A poller's tag consists of the kind of descriptor, the number of its lane or guest, and a generation. Late events
-  // of a former sender or guest carry an old generation and are ignored.
-  enum Kind : std::uint64_t { kind_doorbell, kind_process, kind_socket, kind_guest };
-  static std::uint64_t make_tag(std::uint32_t generation, std::uint32_t place, Kind kind) {
-    return std::uint64_t{generation} << 32 | std::uint64_t{place} << 2 | kind;
+  // A poller's tag consists of the kind of descriptor, the number of its lane, and a generation. Late events of a former
+  // sender carry an old generation and are ignored.
+  enum Kind : std::uint64_t { kind_doorbell, kind_process, kind_socket };
+  static std::uint64_t make_tag(std::uint32_t generation, std::uint32_t lane, Kind kind) {
+    return std::uint64_t{generation} << 32 | std::uint64_t{lane} << 2 | kind;
   }
-  static constexpr std::uint64_t listener_tag = UINT64_MAX;
 
   static ring::Doorbell bell_of(const Sender& sender) {
     return {sender.sleeping, sender.sender_event.get(), sender.fenced_by};
@@ -146,17 +137,11 @@ class Receiver {
   }
 
   // admission.cpp
-  Status make_events(std::uint32_t lane, Error& error);
+  Status find_free(std::uint32_t& lane, Error& error);
   Status make_room(std::uint32_t lane, Error& error);
-  void release_room(std::uint32_t lane);
   Status admit(std::uint32_t lane, os::Fd socket, Error& error);
-  Status accept_one(Error& error);
-  Status read_request(std::uint32_t guest, Error& error);
-  void dismiss(std::uint32_t guest);
-  [[nodiscard]] bool expects_guests() const;
-  [[nodiscard]] bool find_free(std::uint32_t& lane);
+  Status handle_guest(std::uint64_t tag, Error& error);
   void read_message(std::uint32_t lane);
-  Status watch(std::uint32_t lane, os::Received& received, Error& error);
   void end_sender(std::uint32_t lane);
   void free_if_empty(std::uint32_t lane);
 
@@ -172,16 +157,13 @@ class Receiver {
   os::SystemFiles files_;
   shm::SegmentPair segments_;  // only control
   std::vector<Sender> senders_;
-  std::array<Guest, max_guests> guests_;
-  std::uint32_t next_guest_ = 0;  // the place of the oldest guest
   ring::Lanes lanes_;
   ring::Waiter waiter_;
+  greeting::Guests guests_{waiter_.poller(), ring_asking_magic, sizeof(greeting::Word)};
   os::Fd close_event_;
   std::atomic<bool> closed_{false};
   os::Fd self_;
-  os::Fd listener_;
-  os::SocketFile file_;  // of the listener
-  pid_t owner_ = 0;      // only this process shuts the sockets down, not a forked child
+  pid_t owner_ = 0;  // only this process shuts the sockets down, not a forked child
   bool has_arrivals_ = false;
   bool end_returned_ = false;  // peek has returned END since the last arrival
   std::uint64_t finds_ = 1;    // counts peeks and receives that found no message at first

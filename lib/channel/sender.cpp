@@ -2,13 +2,9 @@
 // The sending end of a standalone ring: attaching, reserving and committing messages.
 #include "channel/sender.hpp"
 
-#include <unistd.h>
-
-#include <array>
-
-#include "channel/greeting.hpp"
+#include "greeting/guest.hpp"
+#include "greeting/ring.hpp"
 #include "os/event.hpp"
-#include "os/process.hpp"
 #include "os/socket.hpp"
 
 namespace feedlane::channel {
@@ -16,49 +12,26 @@ namespace {
 
 enum Tag : std::uint64_t { tag_own_event, tag_receiver, tag_socket };
 
-// Turns the receiver's refusal into an error.
-Status translate_refusal(const RingRefused& refused, Error& error) {
-  if (refused.os_errno > 0) return error.os(refused.os_errno, "the receiver failed to accept this sender");
-  return error.fail(FEEDLANE_E_STATE, "the receiver can't observe this process, which is in another PID namespace");
-}
+constexpr greeting::Expected expected{ring_welcome_magic, shm::layout_hash, ring_welcome_fds, "receiver"};
 
 }  // namespace
 
 Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) {
-  union {
-    RingWelcome welcome;
-    RingRefused refused;
-  } message{};
-  const RingWelcome& welcome = message.welcome;
+  RingWelcome welcome{};
   os::Received received;
   os::Fd peer;  // a pidfd, because a forked child may hold the socket's other end after the receiver's death
   Status s = os::open_peer(socket, peer, error);
   if (s != FEEDLANE_OK) return s;
-  const auto buffer = std::as_writable_bytes(std::span(&message, 1));
-  s = os::receive_message(socket, buffer, received, error);
-  if (s == FEEDLANE_AGAIN) {  // an offer's socket already has the welcome; a connection by path must ask for it
-    const RingWord asking{ring_asking_magic};
-    Error ignored;
-    (void)os::send_message(socket, std::as_bytes(std::span(&asking, 1)), {}, ignored);
-    s = os::await_message(socket, buffer, deadline, received, error, peer.get());
-  } else if (s == FEEDLANE_END) {
-    return error.fail(FEEDLANE_E_PEER_DEAD, "the other end of the socket is closed");
-  }
+  // An offer's socket already has the welcome. A connection by path must ask for it.
+  const greeting::Word asking{ring_asking_magic};
+  Error none;
+  const bool is_offered = os::wait_readable(socket, os::Deadline::at(0), none) == FEEDLANE_OK;
+  s = greeting::receive_welcome(socket, peer.get(), expected,
+                                is_offered ? std::span<const std::byte>() : greeting::bytes_of(asking), deadline,
+                                greeting::bytes_of(welcome), received, error);
   if (s != FEEDLANE_OK) return s;
   peer.reset();
   os::refuse_descriptors(socket);  // no more are expected
-  if (received.bytes == sizeof(RingWord) && welcome.magic == ring_full_magic)
-    return error.refuse(FEEDLANE_E_LIMIT, "config.lanes", 0, 1, "no lane of this ring is free");
-  if (received.bytes == sizeof message.refused && welcome.magic == ring_refused_magic)
-    return translate_refusal(message.refused, error);
-  if (received.bytes != sizeof welcome || received.truncated || welcome.magic != ring_welcome_magic ||
-      received.fd_count != ring_welcome_fds)
-    return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof welcome,
-                        "the first message on the socket is no welcome of a feedlane ring ({} bytes, needs {})",
-                        received.bytes, sizeof welcome);
-  if (welcome.layout_hash != shm::layout_hash)
-    return error.refuse(FEEDLANE_E_ABI, "layout_hash", welcome.layout_hash, shm::layout_hash,
-                        "receiver and sender use libraries of different layouts");
   own_event_ = std::move(received.fds[ring_welcome_sender_event]);
   receiver_event_ = std::move(received.fds[ring_welcome_receiver_event]);
   receiver_ = std::move(received.fds[ring_welcome_receiver]);
@@ -95,39 +68,17 @@ Status Sender::attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Send
   if (s == FEEDLANE_OK) s = t->waiter_.poller().add(socket.get(), tag_socket, error);
   if (s != FEEDLANE_OK) return s;
   t->socket_ = std::move(socket);
-  s = t->greet(deadline, error);
+  const RingAttached attached{ring_attached_magic, abilities_of(t->waiter_.fenced_by()), 0};
+  s = greeting::attach(t->socket_.get(), t->receiver_.get(), expected, greeting::bytes_of(attached), t->wants_pidfd_,
+                       deadline, error);
   if (s == FEEDLANE_OK) out = std::move(t);
   return s;
-}
-
-Status Sender::greet(os::Deadline deadline, Error& error) {
-  const bool is_own = os::is_own_process_there(socket_.get());
-  const RingAttached attached{ring_attached_magic, abilities_of(waiter_.fenced_by()), 0};
-  os::Fd self;
-  if (!is_own && wants_pidfd_)
-    if (const Status s = os::open_pidfd(::getpid(), self, error); s != FEEDLANE_OK) return s;
-  const int fd = self.get();
-  Status s =
-      os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, self ? 1u : 0u), error);
-  if (s != FEEDLANE_OK || is_own) return s;
-  RingRefused answer{};
-  os::Received received;
-  s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline, received, error,
-                        receiver_.get());
-  if (s != FEEDLANE_OK) return s;  // the receiver may accept it later, so the destructor sends `leaving`
-  if (received.bytes == sizeof(RingWord) && answer.magic == ring_accepted_magic) return s;
-  if (received.bytes == sizeof answer && answer.magic == ring_refused_magic) return translate_refusal(answer, error);
-  return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof(RingWord),
-                      "the second message on the socket is no answer of a feedlane ring ({} bytes, needs {})",
-                      received.bytes, sizeof(RingWord));
 }
 
 Sender::~Sender() {
   if (!socket_) return;  // never attached
   segments_.unmap();
-  const RingWord leaving{ring_leaving_magic};
-  Error ignored;
-  (void)os::send_message(socket_.get(), std::as_bytes(std::span(&leaving, 1)), {}, ignored);
+  greeting::say(socket_.get(), ring_leaving_magic);
 }
 
 Status Sender::reserve(std::uint32_t want, std::int64_t timeout_ns, feedlane_span& got, Error& error) {

@@ -23,7 +23,7 @@ namespace feedlane::channel {
 class Sender {
  public:
   // Takes ownership of the socket in every case. OK once the receiver has accepted this sender; see
-  // channel/greeting.hpp.
+  // greeting/ring.hpp.
   static Status attach(os::Fd socket, os::Deadline deadline, std::unique_ptr<Sender>& out, Error& error);
   Sender(const Sender&) = delete;
   Sender& operator=(const Sender&) = delete;
@@ -78,7 +78,6 @@ class Sender {
   }
   Status reserve_until(os::Deadline deadline, std::uint32_t want, feedlane_span& got, Error& error);
   Status receive_welcome(int socket, os::Deadline deadline, Error& error);
-  Status greet(os::Deadline deadline, Error& error);
   Status wait(os::Deadline deadline, Error& error);
 
   shm::RingPlan plan_;

@@ -14,7 +14,7 @@
 #include "loader/prefetch.hpp"
 #include "os/process.hpp"
 #include "shm/plan.hpp"
-#include "worker/greeting.hpp"
+#include "greeting/worker.hpp"
 
 namespace feedlane::loader {
 namespace {

@@ -52,13 +52,7 @@ bool Wakeups::take_interruption() {
 }
 
 Status Wakeups::set_alarm(os::Deadline deadline, Error& error) {
-  itimerspec time{};
-  if (!deadline.is_never()) {
-    const std::int64_t left = std::max<std::int64_t>(deadline.remaining_ns(), 1);  // 0 would disarm it
-    time.it_value.tv_sec = left / 1'000'000'000;
-    time.it_value.tv_nsec = left % 1'000'000'000;
-  }
-  return ::timerfd_settime(timer_.get(), 0, &time, nullptr) == 0 ? FEEDLANE_OK : error.os(errno, "timerfd_settime");
+  return os::set_timer(timer_.get(), deadline, error);
 }
 
 bool Wakeups::handle(const os::Poller::Event& event) {

@@ -6,10 +6,12 @@
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 
 #include "base/error.hpp"
+#include "os/clock.hpp"
 #include "os/fd.hpp"
 
 namespace feedlane::os {
@@ -23,6 +25,17 @@ inline Status create_event(Fd& out, Error& error, int flags = 0) {
 inline Status create_timer(Fd& out, Error& error) {
   out.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   return out ? FEEDLANE_OK : error.os(errno, "timerfd_create");
+}
+
+// Makes a timer readable from `deadline` on. Until then, or for ever if that is never, it is not readable.
+inline Status set_timer(int fd, Deadline deadline, Error& error) {
+  itimerspec time{};
+  if (!deadline.is_never()) {
+    const std::int64_t left = std::max<std::int64_t>(deadline.remaining_ns(), 1);  // 0 would disarm it
+    time.it_value.tv_sec = left / 1'000'000'000;
+    time.it_value.tv_nsec = left % 1'000'000'000;
+  }
+  return ::timerfd_settime(fd, 0, &time, nullptr) == 0 ? FEEDLANE_OK : error.os(errno, "timerfd_settime");
 }
 
 namespace detail {

@@ -144,7 +144,7 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   ssize_t got = 0;
-  do got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  do got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_TRUNC);
   while (got < 0 && errno == EINTR);
   if (got < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return FEEDLANE_AGAIN;
@@ -165,13 +165,12 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
   return FEEDLANE_OK;
 }
 
-bool is_next_message(int socket, std::span<const std::byte> expected) {
-  std::byte found[64];
+Status peek_message(int socket, std::span<std::byte> out, std::size_t& bytes) {
   ssize_t got = 0;
-  do got = ::recv(socket, found, sizeof found, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC);
+  do got = ::recv(socket, out.data(), out.size(), MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC);
   while (got < 0 && errno == EINTR);
-  return got == static_cast<ssize_t>(expected.size()) && expected.size() <= sizeof found &&
-         std::memcmp(found, expected.data(), expected.size()) == 0;
+  bytes = got > 0 ? static_cast<std::size_t>(got) : 0;
+  return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? FEEDLANE_AGAIN : FEEDLANE_OK;
 }
 
 namespace {
@@ -227,11 +226,6 @@ Status open_sender(Received& received, Fd& process, Error& error) {
                                 : error.fail(FEEDLANE_E_STATE, "what the sender sent is no pidfd of its process");
   process = std::move(own);
   return FEEDLANE_OK;
-}
-
-Status duplicate(int socket, Fd& out, Error& error) {
-  out.reset(::fcntl(socket, F_DUPFD_CLOEXEC, 3));
-  return out ? FEEDLANE_OK : error.os(errno, "another descriptor of a socket");
 }
 
 void refuse_descriptors(int socket) {

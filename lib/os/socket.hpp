@@ -19,7 +19,7 @@ constexpr std::size_t kernel_passed_fds = 253;  // SCM_MAX_FD: the most that one
 
 // A received message's size, sender and descriptors. More than max_passed_fds descriptors are not kept but closed.
 struct Received {
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;  // of the message, also of what did not fit the buffer
   bool truncated = false;
   Fd fds[max_passed_fds];
   std::size_t fd_count = 0;
@@ -52,8 +52,9 @@ Status send_message(int socket, std::span<const std::byte> bytes, std::span<cons
 // Receives one message without blocking. OK; AGAIN: no message has arrived; END: the other end is closed.
 Status receive_message(int socket, std::span<std::byte> buffer, Received& out, Error& error);
 
-// Whether the next message equals `expected`. It is not removed.
-bool is_next_message(int socket, std::span<const std::byte> expected);
+// Copies the beginning of the next message to `out`, without removing it; `bytes` is the message's size, 0 if the other
+// end is closed. OK; AGAIN: no message has arrived.
+Status peek_message(int socket, std::span<std::byte> out, std::size_t& bytes);
 
 // Opens a pidfd of the process that created this socket's pair, or that listened where this socket has connected.
 // `process` is invalid if that is unknown. E_PEER_DEAD if that process has ended, even if other processes hold the
@@ -61,9 +62,6 @@ bool is_next_message(int socket, std::span<const std::byte> expected);
 Status open_peer(int socket, Fd& process, Error& error);
 // Whether that process is this process.
 bool is_own_process_there(int socket);
-
-// Opens another descriptor of the same socket.
-Status duplicate(int socket, Fd& out, Error& error);
 
 // After this, the other end can't send descriptors, if the kernel can refuse them (Linux 6.16). Descriptors that were
 // already sent still arrive.

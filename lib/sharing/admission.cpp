@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Admits consumers, and handles their messages on the sockets.
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,17 +8,13 @@
 #include <span>
 #include <utility>
 
-#include "os/process.hpp"
+#include "greeting/host.hpp"
+#include "os/memfd.hpp"
 #include "sharing/audience.hpp"
 #include "sharing/tags.hpp"
 
 namespace feedlane::sharing {
 namespace {
-
-template <class Message>
-Status send(const os::Fd& socket, const Message& message, std::span<const int> fds, Error& error) {
-  return os::send_message(socket.get(), std::as_bytes(std::span(&message, 1)), fds, error);
-}
 
 // Writes a state into a memfd, which the reply carries.
 Status put_into_memfd(const std::vector<std::byte>& bytes, os::Fd& out, Error& error) {
@@ -50,10 +44,10 @@ void answer(const Stock& stock, const Link& link, const Request& request) {
     s = error.fail(FEEDLANE_E_MEMORY, "the feeder is out of memory");
   }
   if (s == FEEDLANE_OK) reply.bytes = state.size();
-  else write_refused(error, reply.why);
+  else greeting::write_refused(error, reply.why);
   const int fd = memory.get();
   Error ignored;
-  (void)send(link.socket, reply, std::span(&fd, s == FEEDLANE_OK ? 1u : 0u), ignored);
+  (void)greeting::send(link.socket.get(), reply, std::span(&fd, s == FEEDLANE_OK ? 1u : 0u), ignored);
 }
 
 // Consumers that get batches or hold some; with share deal, then the places without a consumer.
@@ -86,34 +80,6 @@ std::vector<feedlane_consumer_stats> list(const Links& links, const std::vector<
 
 }  // namespace
 
-void write_refused(const Error& error, Refused& out) {
-  out.magic = refused_magic;
-  out.status = error.code;
-  out.os_errno = error.os_errno;
-  out.found = error.found;
-  out.needed = error.needed;
-  copy_text(out.argument, sizeof out.argument, error.argument);
-  copy_text(out.text, sizeof out.text, error.text);
-}
-
-void refuse(const os::Fd& socket, const Error& why) {
-  Refused refused{};
-  write_refused(why, refused);
-  Error ignored;
-  (void)send(socket, refused, {}, ignored);
-}
-
-Status read_refused(const Refused& refused, Error& error) {
-  if (refused.status >= 0)
-    return error.refuse(FEEDLANE_E_CORRUPT, "refused.status", refused.status, -1, "the feeder refuses with status {}",
-                        refused.status);
-  const std::string argument(first(sizeof refused.argument, refused.argument));
-  (void)error.refuse(refused.status, argument.c_str(), refused.found, refused.needed, "{}",
-                     first(sizeof refused.text, refused.text));
-  error.os_errno = refused.os_errno;
-  return error.code;
-}
-
 // ---- places ----
 
 Status Audience::find_place(const feedlane_consumer_config& config, std::int32_t& id, Error& error) const {
@@ -143,30 +109,41 @@ Status Audience::find_place(const feedlane_consumer_config& config, std::int32_t
 Status Audience::open_consumer(const feedlane_consumer_config& config, std::int32_t& id, os::Fd& theirs, Error& error) {
   handle_pending();  // may free places of consumers that have ended
   os::Fd mine, other;
+  std::unique_ptr<Link> link;
   Status s = os::create_socket_pair(mine, other, error);
-  if (s == FEEDLANE_OK) s = admit(config, std::move(mine), id, error);
+  if (s == FEEDLANE_OK) s = make_link(config, link, error);
+  if (s != FEEDLANE_OK) return s;
+  id = link->place();
+  s = admit(std::move(link), std::move(mine), error);
   if (s == FEEDLANE_OK) theirs = std::move(other);
   return s;
 }
 
-Status Audience::admit(const feedlane_consumer_config& config, os::Fd socket, std::int32_t& id, Error& error) {
+// Creates everything that a consumer needs of the feeder.
+Status Audience::make_link(const feedlane_consumer_config& config, std::unique_ptr<Link>& link, Error& error) {
+  std::int32_t id = 0;
   Status s = find_place(config, id, error);
   if (s != FEEDLANE_OK) return s;
   forget_idle();
+  links_.all.reserve(links_.all.size() + 1);
   constexpr std::int64_t standard_ns = 60'000'000'000;
-  auto link = std::make_unique<Link>(++last_number_, id, config.lag,
-                                     config.evict_after_ns == 0 ? standard_ns : config.evict_after_ns);
-  link->socket = std::move(socket);
+  link = std::make_unique<Link>(++last_number_, id, config.lag,
+                                config.evict_after_ns == 0 ? standard_ns : config.evict_after_ns);
+  link->reserve(1 + (deals() ? backlogs_[static_cast<std::size_t>(id)].size() : 0));
   s = os::check_memory({plan_.delivery_bytes, plan_.returns_bytes}, plan_.delivery_bytes + plan_.returns_bytes, files_,
                        error);
-  if (s == FEEDLANE_OK) s = link->create(plan_, files_, error);
-  links_.all.reserve(links_.all.size() + 1);
-  link->reserve(1 + (deals() ? backlogs_[static_cast<std::size_t>(id)].size() : 0));
-  if (s == FEEDLANE_OK) s = poller_.add(link->socket.get(), EventTag::make(EventTag::socket, link->number()), error);
+  return s == FEEDLANE_OK ? link->create(plan_, files_, error) : s;
+}
+
+// Allocates no memory.
+Status Audience::admit(std::unique_ptr<Link> link, os::Fd socket, Error& error) {
+  link->socket = std::move(socket);
+  Status s = poller_.add(link->socket.get(), EventTag::make(EventTag::socket, link->number()), error);
   if (s == FEEDLANE_OK)
     s = poller_.add_bell(link->feeder_event.get(), EventTag::make(EventTag::bell, link->number()), error);
   if (s == FEEDLANE_OK) s = welcome(*link, error);
   if (s != FEEDLANE_OK) {
+    greeting::refuse(link->socket.get(), error);
     poller_.remove(link->socket.get());
     poller_.remove(link->feeder_event.get());
     return s;
@@ -207,7 +184,7 @@ Status Audience::welcome(Link& link, Error& error) {
   fds[welcome_consumer_event] = link.consumer_event.get();
   fds[welcome_feeder_event] = link.feeder_event.get();
   fds[welcome_feeder] = self_.get();
-  const Status s = send(link.socket, message, fds, error);
+  const Status s = greeting::send(link.socket.get(), message, fds, error);
   link.close_segment_fds();
   return s;
 }
@@ -233,66 +210,57 @@ void Audience::send_missed(Link& link) {
 // ---- events ----
 
 void Audience::handle(const os::Poller::Event& event) {
-  if (event.tag == EventTag::listener) return accept_guest();
+  if (greeting::Guests::owns(event.tag)) return handle_guest(event.tag);
   const EventTag tag = EventTag::read(event.tag);
-  if (tag.kind == EventTag::guest) return read_request(tag.number);
   Link* const link = links_.find(tag.number);
   if (link == nullptr) return;
   if (tag.kind == EventTag::process) end_link(tag.number, "has ended");
   else if (tag.kind == EventTag::socket) read_message(*link);
 }
 
-void Audience::accept_guest() {
-  Error error;
-  const Status s = guests_.accept(error);
-  if (s == FEEDLANE_OK) has_events_ = true;
-  else if (s != FEEDLANE_AGAIN) loader_.events().push(FEEDLANE_EVENT_WARNING, error);
-}
-
-void Audience::read_request(std::uint32_t guest) {
+void Audience::handle_guest(std::uint64_t tag) {
   Asking asking{};
-  os::Fd socket;
-  if (!guests_.read(guest, asking, socket)) return;
-  feedlane_consumer_config config{};
-  config.id = asking.id;
-  config.lag = asking.lag;
-  config.evict_after_ns = asking.evict_after_ns;
-  std::int32_t id = 0;
+  std::uint32_t guest = 0;
   Error error;
-  // Once admitted, the link owns the socket. If it is not admitted, a copy is needed to send the reason.
-  os::Fd copy;
-  if (os::duplicate(socket.get(), copy, error) != FEEDLANE_OK) return refuse(socket, error);
-  Status s = FEEDLANE_OK;
-  try {
-    s = admit(config, std::move(socket), id, error);
-  } catch (const std::bad_alloc&) {
-    s = error.fail(FEEDLANE_E_MEMORY, "the feeder is out of memory");
+  Status s = guests_.handle(tag, greeting::bytes_of(asking), guest, error);
+  has_events_ = true;  // there may be more connections
+  if (s == FEEDLANE_AGAIN) return;
+  std::unique_ptr<Link> link;
+  if (s == FEEDLANE_OK) {
+    feedlane_consumer_config config{};
+    config.id = asking.id;
+    config.lag = asking.lag;
+    config.evict_after_ns = asking.evict_after_ns;
+    try {
+      s = make_link(config, link, error);
+    } catch (const std::bad_alloc&) {
+      s = error.fail(FEEDLANE_E_MEMORY, "the feeder is out of memory");
+    }
+    if (greeting::Guests::lacks_descriptors(error)) guests_.pause();
   }
-  if (s != FEEDLANE_OK) refuse(copy, error);
+  if (greeting::Guests::lacks_descriptors(error)) return loader_.events().push(FEEDLANE_EVENT_WARNING, error);
+  os::Fd socket = guests_.take(guest);
+  if (s != FEEDLANE_OK) return greeting::refuse(socket.get(), error);
+  (void)admit(std::move(link), std::move(socket), error);
 }
 
 void Audience::read_message(Link& link) {
   reserve_at(link.place(), link.out());  // a message can be read only once, and may be `leaving`
   union {
-    Word word;
+    greeting::Word word;
     Request request;
   } message{};
   os::Received received;
   Error error;
-  Status s = os::receive_message(link.socket.get(), std::as_writable_bytes(std::span(&message, 1)), received, error);
+  Status s = os::receive_message(link.socket.get(), greeting::bytes_of(message), received, error);
   if (s == FEEDLANE_AGAIN) return;
   const std::uint64_t magic = s == FEEDLANE_OK && !received.truncated ? message.word.magic : 0;
   if (link.state == Link::State::offered) {
+    if (s < 0) greeting::refuse(link.socket.get(), error);
     if (magic != attached_magic) return end_link(link.number(), "never joined");
-    const bool is_own = received.pid == ::getpid();
-    if (!is_own) s = os::open_sender(received, link.process, error);
-    if (s == FEEDLANE_OK && link.process)
-      s = poller_.add(link.process.get(), EventTag::make(EventTag::process, link.number()), error);
-    if (s == FEEDLANE_OK && link.process) s = send(link.socket, Word{accepted_magic}, {}, error);
-    if (s != FEEDLANE_OK) {
-      refuse(link.socket, error);
-      return end_link(link.number(), "could not be observed");
-    }
+    const std::uint64_t tag = EventTag::make(EventTag::process, link.number());
+    s = greeting::accept(link.socket.get(), received, poller_, tag, link.process, error);
+    if (s != FEEDLANE_OK) return end_link(link.number(), "could not be observed");
     link.state = Link::State::attached;
     link.stall.since_ns = 0;  // its own time starts now
     link.pid = received.pid;

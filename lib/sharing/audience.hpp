@@ -20,13 +20,13 @@
 
 #include "base/error.hpp"
 #include "feedlane/share.h"
+#include "greeting/guests.hpp"
+#include "greeting/share.hpp"
 #include "loader/loader.hpp"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "os/limits.hpp"
 #include "os/poller.hpp"
-#include "sharing/greeting.hpp"
-#include "sharing/guests.hpp"
 #include "sharing/host_bell.hpp"
 #include "sharing/links.hpp"
 #include "sharing/shortage.hpp"
@@ -83,9 +83,7 @@ class Audience {
   void on_event() { has_events_ = true; }
   bool work();  // true: there was something to handle
   Status make_room(Error& error);
-  [[nodiscard]] os::Deadline next_deadline() const {
-    return guests_.next_deadline().earlier(shortage_.next_deadline());
-  }
+  [[nodiscard]] os::Deadline next_deadline() const { return shortage_.next_deadline(); }
   [[nodiscard]] int fd() const { return poller_.fd(); }
   // Called when consumers keep the feeder waiting. Names them, and evicts one that has done so for too long.
   void note_shortage();
@@ -110,14 +108,14 @@ class Audience {
   bool handle_events();
 
   // admission.cpp
-  Status admit(const feedlane_consumer_config& config, os::Fd socket, std::int32_t& id, Error& error);
+  Status make_link(const feedlane_consumer_config& config, std::unique_ptr<Link>& link, Error& error);
+  Status admit(std::unique_ptr<Link> link, os::Fd socket, Error& error);
   Status find_place(const feedlane_consumer_config& config, std::int32_t& id, Error& error) const;
   Status welcome(Link& link, Error& error);
   void send_missed(Link& link);
   void forget_idle();
   void handle(const os::Poller::Event& event);
-  void accept_guest();
-  void read_request(std::uint32_t guest);
+  void handle_guest(std::uint64_t tag);
   void read_message(Link& link);
 
   loader::Loader& loader_;
@@ -129,7 +127,7 @@ class Audience {
   os::Fd self_;           // pidfd
   pid_t owner_ = 0;       // only this process shuts the sockets down, not a forked child
   os::Poller poller_;
-  Guests guests_{poller_};
+  greeting::Guests guests_{poller_, asking_magic, sizeof(Asking)};
   Links links_;
   std::uint32_t last_number_ = 0;
   // Share deal: messages for the places that have no consumer.

@@ -318,12 +318,12 @@ Status Consumer::state(std::uint64_t token, std::vector<std::byte>& out, Error& 
                       "this consumer has had nothing of an epoch yet, there is nothing to go on from");
   }
   if (is_feeder_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the feeder, which knows the state, has ended");
-  Status s = os::send_message(socket_.get(), std::as_bytes(std::span(&request, 1)), {}, error);
+  Status s = greeting::send(socket_.get(), request, {}, error);
   Reply reply{};
   os::Received received;
   if (s == FEEDLANE_OK) s = await_reply(socket_.get(), feeder_.get(), request, reply, received, error);
   if (s != FEEDLANE_OK) return s;
-  if (received.fd_count != 1) return read_refused(reply.why, error);
+  if (received.fd_count != 1) return greeting::read_refused(reply.why, error);
   std::uint64_t bytes = 0;
   const int fd = received.fds[0].get();
   const bool is_memory = os::get_seals(fd) >= 0;  // reading another file may take for ever

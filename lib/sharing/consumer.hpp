@@ -17,6 +17,7 @@
 #include "arena/slot_table.hpp"
 #include "base/error.hpp"
 #include "feedlane/share.h"
+#include "greeting/share.hpp"
 #include "loader/leases.hpp"
 #include "loader/lender.hpp"
 #include "loader/source.hpp"
@@ -29,7 +30,6 @@
 #include "ring/spsc.hpp"
 #include "ring/waiter.hpp"
 #include "sharing/catalogue.hpp"
-#include "sharing/greeting.hpp"
 #include "shm/segment.hpp"
 #include "shm/share_layout.hpp"
 
@@ -37,7 +37,7 @@ namespace feedlane::sharing {
 
 class Consumer final : public loader::Source, private loader::Lender {
  public:
-  // Owns the socket in every case. OK when the feeder has accepted this consumer; see sharing/greeting.hpp.
+  // Owns the socket in every case. OK when the feeder has accepted this consumer; see greeting/share.hpp.
   static Status join(os::Fd socket, os::Deadline deadline, std::unique_ptr<Consumer>& out, Error& error);
   // Connects to a feeder's path, and joins.
   static Status join(const std::string& path, const feedlane_consumer_config& config, os::Deadline deadline,
@@ -70,9 +70,8 @@ class Consumer final : public loader::Source, private loader::Lender {
 
   // ---- joining.cpp ----
 
-  Status receive_welcome(int socket, const Asking* asking, os::Deadline deadline, Error& error);
+  Status receive_welcome(int socket, std::span<const std::byte> request, os::Deadline deadline, Error& error);
   Status read_welcome(const Welcome& welcome, os::Received& received, Error& error);
-  Status greet(os::Deadline deadline, Error& error);
   Status finish_joining(os::Fd socket, os::Deadline deadline, Error& error);
 
   // ---- consumer.cpp ----

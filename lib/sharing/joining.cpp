@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a consumer joins its feeder, and leaves it.
-#include <unistd.h>
-
 #include <algorithm>
 #include <span>
 #include <utility>
 
+#include "greeting/guest.hpp"
 #include "os/event.hpp"
 #include "os/membarrier.hpp"
-#include "os/process.hpp"
 #include "sharing/consumer.hpp"
 
 namespace feedlane::sharing {
 
+namespace {
+
 enum Tag : std::uint64_t { tag_own_event, tag_feeder, tag_socket };
+constexpr greeting::Expected expected{welcome_magic, shm::share_layout_hash, welcome_fds, "feeder"};
+
+}  // namespace
 
 Consumer::Consumer() : leases_(*this, events_) {}
 
 Status Consumer::join(os::Fd socket, os::Deadline deadline, std::unique_ptr<Consumer>& out, Error& error) {
   std::unique_ptr<Consumer> c(new Consumer);
-  Status s = c->receive_welcome(socket.get(), nullptr, deadline, error);
+  Status s = c->receive_welcome(socket.get(), {}, deadline, error);
   if (s == FEEDLANE_OK) s = c->finish_joining(std::move(socket), deadline, error);
   if (s == FEEDLANE_OK) out = std::move(c);
   return s;
@@ -31,40 +34,24 @@ Status Consumer::join(const std::string& path, const feedlane_consumer_config& c
   os::Fd socket;
   const Asking asking{asking_magic, config.id, config.lag, config.evict_after_ns};
   Status s = os::connect_to(path, deadline, socket, error);
-  if (s == FEEDLANE_OK) s = c->receive_welcome(socket.get(), &asking, deadline, error);
+  if (s == FEEDLANE_OK) s = c->receive_welcome(socket.get(), greeting::bytes_of(asking), deadline, error);
   if (s == FEEDLANE_OK) s = c->finish_joining(std::move(socket), deadline, error);
   if (s == FEEDLANE_OK) out = std::move(c);
   return s;
 }
 
-Status Consumer::receive_welcome(int socket, const Asking* asking, os::Deadline deadline, Error& error) {
-  union {
-    Welcome welcome;
-    Refused refused;
-  } message{};
+Status Consumer::receive_welcome(int socket, std::span<const std::byte> request, os::Deadline deadline, Error& error) {
+  Welcome welcome{};
   os::Received received;
   os::Fd peer;  // pidfd: a forked child of the feeder may hold the socket's other end after the feeder's death
   Status s = os::open_peer(socket, peer, error);
-  if (s == FEEDLANE_OK && asking != nullptr)
-    s = os::send_message(socket, std::as_bytes(std::span(asking, 1)), {}, error);
-  if (s != FEEDLANE_OK) return s;
-  s = os::await_message(socket, std::as_writable_bytes(std::span(&message, 1)), deadline, received, error, peer.get());
-  if (s != FEEDLANE_OK) return s;
-  peer.reset();
-  if (received.bytes == sizeof message.refused && message.refused.magic == refused_magic)
-    return read_refused(message.refused, error);
-  if (received.bytes != sizeof(Welcome) || received.truncated || message.welcome.magic != welcome_magic ||
-      received.fd_count != welcome_fds)
-    return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof(Welcome),
-                        "the first message on the socket is no welcome of a feedlane feeder ({} bytes, needs {})",
-                        received.bytes, sizeof(Welcome));
-  return read_welcome(message.welcome, received, error);
+  if (s == FEEDLANE_OK)
+    s = greeting::receive_welcome(socket, peer.get(), expected, request, deadline, greeting::bytes_of(welcome),
+                                  received, error);
+  return s == FEEDLANE_OK ? read_welcome(welcome, received, error) : s;
 }
 
 Status Consumer::read_welcome(const Welcome& welcome, os::Received& received, Error& error) {
-  if (welcome.layout_hash != shm::share_layout_hash)
-    return error.refuse(FEEDLANE_E_ABI, "layout_hash", welcome.layout_hash, shm::share_layout_hash,
-                        "feeder and consumer use libraries of different layouts");
   if (welcome.epoch < 0 || welcome.epoch > last_epoch)
     return error.refuse(FEEDLANE_E_CORRUPT, "welcome.epoch", welcome.epoch, 0, "the feeder is in epoch {}",
                         welcome.epoch);
@@ -112,43 +99,12 @@ Status Consumer::finish_joining(os::Fd socket, os::Deadline deadline, Error& err
   if (s != FEEDLANE_OK) return s;
   waiter_.use(&row().sleeping, ring::FencedBy::publisher, 2);
   socket_ = std::move(socket);
-  return greet(deadline, error);
-}
-
-Status Consumer::greet(os::Deadline deadline, Error& error) {
-  const bool is_own = os::is_own_process_there(socket_.get());
-  const Word attached{attached_magic};
-  os::Fd self;
-  if (!is_own && wants_pidfd_)
-    if (const Status s = os::open_pidfd(::getpid(), self, error); s != FEEDLANE_OK) return s;
-  const int fd = self.get();
-  Status s =
-      os::send_message(socket_.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, self ? 1u : 0u), error);
-  const bool is_closed = s == FEEDLANE_E_PEER_DEAD;  // the feeder may have sent the reason
-  if (s != FEEDLANE_OK && !is_closed) return s;
-  if (is_own && !is_closed) return s;
-  Refused answer{};
-  os::Received received;
-  Error why;
-  s = os::await_message(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline, received, why,
-                        feeder_.get());
-  if (s != FEEDLANE_OK) {  // it may have been accepted: the destructor sends `left`
-    if (is_closed) return error.code;
-    error = std::move(why);
-    return s;
-  }
-  if (received.bytes == sizeof(Word) && answer.magic == accepted_magic) return s;
-  if (received.bytes == sizeof answer && answer.magic == refused_magic) return read_refused(answer, error);
-  return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof(Word),
-                      "the second message on the socket is no answer of a feedlane feeder ({} bytes, needs {})",
-                      received.bytes, sizeof(Word));
+  return greeting::attach(socket_.get(), feeder_.get(), expected, greeting::bytes_of(greeting::Word{attached_magic}),
+                          wants_pidfd_, deadline, error);
 }
 
 void Consumer::leave() noexcept {
-  if (!socket_) return;
-  const Word leaving{leaving_magic};
-  Error ignored;
-  (void)os::send_message(socket_.get(), std::as_bytes(std::span(&leaving, 1)), {}, ignored);
+  if (socket_) greeting::say(socket_.get(), leaving_magic);
 }
 
 Consumer::~Consumer() {
@@ -156,9 +112,7 @@ Consumer::~Consumer() {
   segments_.unmap();
   catalogue_.unmap();
   pair_.unmap();
-  const Word left{left_magic};
-  Error ignored;
-  (void)os::send_message(socket_.get(), std::as_bytes(std::span(&left, 1)), {}, ignored);
+  greeting::say(socket_.get(), left_magic);
 }
 
 Status Consumer::handle(const os::Poller::Event& event, Error& error) {
@@ -170,7 +124,7 @@ Status Consumer::handle(const os::Poller::Event& event, Error& error) {
     // The only messages left are replies that came too late.
     Reply late;
     os::Received received;
-    const Status s = os::receive_message(socket_.get(), std::as_writable_bytes(std::span(&late, 1)), received, error);
+    const Status s = os::receive_message(socket_.get(), greeting::bytes_of(late), received, error);
     if (s != FEEDLANE_END && s != FEEDLANE_E_PEER_DEAD) return FEEDLANE_OK;
     is_feeder_gone_ = true;
     waiter_.poller().remove(socket_.get());

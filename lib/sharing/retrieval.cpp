@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "greeting/host.hpp"
 #include "os/clock.hpp"
 #include "os/quick_clock.hpp"
 #include "sharing/audience.hpp"
@@ -60,10 +61,6 @@ bool Audience::work() {
 
 bool Audience::handle_events() {
   const std::int64_t now = os::QuickClock::now_ns();
-  if (guests_.is_due(now)) {
-    guests_.listen_again();
-    has_events_ = true;
-  }
   if (!has_events_ && now - polled_ns_ < polling_ns) return false;
   has_events_ = false;
   polled_ns_ = now;
@@ -133,7 +130,7 @@ void Audience::evict(Link& link, const char* why) {
   Error refusal;
   (void)refusal.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", 0, 1,
                        "the feeder has closed place {}: nobody has joined there in time", link.place());
-  refuse(link.socket, refusal);
+  greeting::refuse(link.socket.get(), refusal);
   end_link(link.number(), nullptr);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tags of the events of a feeder's poller.
+// Tags of the events of a feeder's poller, in addition to those of greeting::Guests.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,12 @@
 namespace feedlane::sharing {
 
 struct EventTag {
-  enum Kind : std::uint64_t { socket, process, bell, guest };
+  enum Kind : std::uint64_t { socket, process, bell };
 
   Kind kind;
-  std::uint32_t number;  // of the link, or the guest
+  std::uint32_t number;  // of the link
 
-  // Tags of the listener and of HostBell.
-  static constexpr std::uint64_t listener = UINT64_MAX;
-  static constexpr std::uint64_t host_bell = UINT64_MAX - 1;
+  static constexpr std::uint64_t host_bell = UINT64_MAX >> 1;
   [[nodiscard]] static constexpr std::uint64_t make(Kind kind, std::uint32_t number) {
     return std::uint64_t{number} << 2 | kind;
   }

@@ -66,7 +66,7 @@ Status Peer::send_welcome(const shm::Segments& segments, std::uint64_t result_st
   fds[worker::welcome_trainer_event] = trainer_event_.get();
   fds[worker::welcome_lifeline] = lifeline;
   fds[worker::welcome_trainer] = trainer_pidfd;
-  return os::send_message(socket_.get(), std::as_bytes(std::span(&welcome, 1)), fds, error);
+  return greeting::send(socket_.get(), welcome, fds, error);
 }
 
 Status Peer::spawn(os::SpawnRequest request, os::Fd theirs, os::Poller& poller, Error& error) {
@@ -133,7 +133,7 @@ Peer::Message Peer::receive(os::Poller& poller, Error& error) {
     worker::Leaving leaving;
   } message{};
   os::Received received;
-  const Status s = os::receive_message(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), received, error);
+  const Status s = os::receive_message(socket_.get(), greeting::bytes_of(message), received, error);
   if (s == FEEDLANE_AGAIN) return Message::nothing;
   if (s < 0) return Message::lost;
   // `left` also if Leaving was received before, but memory was too short to act on it.

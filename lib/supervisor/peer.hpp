@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "feedlane/monitor.h"
+#include "greeting/worker.hpp"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "os/poller.hpp"
@@ -14,7 +15,6 @@
 #include "os/socket.hpp"
 #include "shm/segment.hpp"
 #include "supervisor/task_ring.hpp"
-#include "worker/greeting.hpp"
 
 namespace feedlane::supervisor {
 

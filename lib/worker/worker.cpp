@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "dataset/allocator.hpp"
+#include "greeting/guest.hpp"
 #include "os/event.hpp"
 #include "os/process.hpp"
 #include "os/quick_clock.hpp"
@@ -20,6 +21,7 @@ namespace feedlane::worker {
 namespace {
 
 enum Tag : std::uint64_t { tag_own_event, tag_trainer, tag_socket };
+constexpr greeting::Expected expected{welcome_magic, shm::layout_hash, welcome_fds, "trainer"};
 
 }  // namespace
 
@@ -28,18 +30,10 @@ enum Tag : std::uint64_t { tag_own_event, tag_trainer, tag_socket };
 Status Worker::receive_welcome(int socket, os::Deadline deadline, shm::Segments* inherited, Error& error) {
   Welcome welcome{};
   os::Received received;
-  const auto buffer = std::as_writable_bytes(std::span(&welcome, 1));
-  if (const Status s = os::await_message(socket, buffer, deadline, received, error); s != FEEDLANE_OK) return s;
-  if (received.bytes != sizeof welcome || received.truncated || welcome.magic != welcome_magic)
-    return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof welcome,
-                        "the first message on the socket is no welcome of a feedlane trainer ({} bytes, needs {})",
-                        received.bytes, sizeof welcome);
-  if (welcome.layout_hash != shm::layout_hash)
-    return error.refuse(FEEDLANE_E_ABI, "layout_hash", welcome.layout_hash, shm::layout_hash,
-                        "trainer and worker use libraries of different layouts");
-  if (received.fd_count != welcome_fds)
-    return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.fd_count, unsigned{welcome_fds},
-                        "the welcome carries {} descriptors, needs {}", received.fd_count, unsigned{welcome_fds});
+  if (const Status s =
+          greeting::receive_welcome(socket, -1, expected, {}, deadline, greeting::bytes_of(welcome), received, error);
+      s != FEEDLANE_OK)
+    return s;
   os::refuse_descriptors(socket);  // no more are expected
   link_.wants_pidfd = welcome.wants_pidfd != 0;
   link_.lifeline = std::move(received.fds[welcome_lifeline]);
@@ -116,8 +110,8 @@ void send_refusal(int socket, const Error& why) {
   message.magic = ready_magic;
   message.status = why.code;
   copy_text(message.text, sizeof message.text, why.text);
-  Error nobody_to_tell;
-  (void)os::send_message(socket, std::as_bytes(std::span(&message, 1)), {}, nobody_to_tell);
+  Error ignored;
+  (void)greeting::send(socket, message, {}, ignored);
 }
 
 }  // namespace
@@ -126,24 +120,23 @@ Status Worker::attach(os::Fd socket, std::int64_t timeout_ns, feedlane_worker* h
                       std::unique_ptr<Worker>& out, Error& error, shm::Segments* inherited) {
   std::unique_ptr<Worker> w(new Worker);
   if (local != nullptr) w->segments_ = local;
-  os::Fd self;
   Status s = w->set_up(socket.get(), os::Deadline::after(timeout_ns), inherited, error);
-  if (s == FEEDLANE_OK && w->link_.wants_pidfd) s = os::open_pidfd(::getpid(), self, error);
+  if (s == FEEDLANE_OK) {
+    // Called early, because both open files when first used. A data set that sandboxes its worker may forbid that
+    // later.
+    (void)os::QuickClock::now_ns();
+    (void)dataset::allocator();
+    w->task_.prepare(w->fields_, w->segments_->plan().geometry, w->id_, handle, w->segments_->trainer_block());
+    const Attached attached{attached_magic, shm::layout_hash};
+    s = greeting::send_attached(socket.get(), greeting::bytes_of(attached), w->link_.wants_pidfd, error);
+  }
   if (s != FEEDLANE_OK) {
     if (s < 0) send_refusal(socket.get(), error);
     return s;
   }
   w->link_.socket = std::move(socket);
-  // Called early, because both open files when first used. A data set that sandboxes its worker may forbid that later.
-  (void)os::QuickClock::now_ns();
-  (void)dataset::allocator();
-  w->task_.prepare(w->fields_, w->segments_->plan().geometry, w->id_, handle, w->segments_->trainer_block());
-  const Attached attached{attached_magic, shm::layout_hash};
-  const int fd = self.get();
-  s = os::send_message(w->link_.socket.get(), std::as_bytes(std::span(&attached, 1)), std::span(&fd, self ? 1u : 0u),
-                       error);
-  w->has_attached_ = s == FEEDLANE_OK;
-  if (s == FEEDLANE_OK) out = std::move(w);
+  w->has_attached_ = true;
+  out = std::move(w);
   return s;
 }
 
@@ -158,9 +151,7 @@ Worker::~Worker() {
   // The trainer closes its end of the lifeline when it has received Leaving.
   os::untie_lifeline(link_.lifeline.get());
   link_.lifeline.reset();
-  const Leaving leaving{leaving_magic};
-  Error nobody_to_tell;
-  (void)os::send_message(link_.socket.get(), std::as_bytes(std::span(&leaving, 1)), {}, nobody_to_tell);
+  greeting::say(link_.socket.get(), leaving_magic);
 }
 
 feedlane_worker_info Worker::info() const {
@@ -188,7 +179,7 @@ Status Worker::ready(Status status, const char* text, Error& error) {
   message.magic = ready_magic;
   message.status = status;
   copy_text(message.text, sizeof message.text, text == nullptr ? feedlane_status_text(status) : text);
-  const Status s = os::send_message(link_.socket.get(), std::as_bytes(std::span(&message, 1)), {}, error);
+  const Status s = greeting::send(link_.socket.get(), message, {}, error);
   if (s == FEEDLANE_E_PEER_DEAD) trainer_gone_ = true;  // `next` returns END
   else if (s != FEEDLANE_OK) return s;
   is_ready_ = true;

@@ -13,6 +13,7 @@
 #include "dataset/scratch.hpp"
 #include "dataset/task.hpp"
 #include "feedlane/dataset.h"
+#include "greeting/worker.hpp"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "os/poller.hpp"
@@ -20,7 +21,6 @@
 #include "ring/spsc.hpp"
 #include "ring/waiter.hpp"
 #include "shm/segment.hpp"
-#include "worker/greeting.hpp"
 
 namespace feedlane::worker {
 

@@ -88,7 +88,7 @@ constexpr std::int64_t path_bytes = sizeof(sockaddr_un::sun_path) - 1;
       CALL("hung up", FEEDLANE_E_PEER_DEAD, "", 0, 0, f.hung_up()),                                                \
       CALL("words", FEEDLANE_E_CORRUPT, "fd", 5, needed, f.saying("hello")),                                       \
       CALL("words of a stream", FEEDLANE_E_CORRUPT, "fd", 5, needed, f.saying("hello", SOCK_STREAM)),              \
-      CALL("too long a message", FEEDLANE_E_CORRUPT, "fd", needed, needed, f.saying(long_message)),                \
+      CALL("too long a message", FEEDLANE_E_CORRUPT, "fd", 65536, needed, f.saying(long_message)),                \
       CALL("zeros", FEEDLANE_E_CORRUPT, "fd", needed, needed, f.saying(std::string(needed, '\0'))),                \
       CALL("an empty message", FEEDLANE_E_PEER_DEAD, "", 0, 0, f.saying("")),                                      \
       CALL("too many descriptors", FEEDLANE_E_CORRUPT, "fd", 6, needed, f.passing_descriptors())

@@ -20,7 +20,7 @@
 
 #include "crash/hostile.hpp"
 #include "feedlane.h"
-#include "sharing/greeting.hpp"
+#include "greeting/share.hpp"
 #include "shm/share_layout.hpp"
 #include "stress/footprint.hpp"
 #include "stress/sharing.hpp"
@@ -188,9 +188,9 @@ class Wild {
     }
   }
   void send_noise(const Inside& in) {
-    constexpr std::uint64_t magics[] = {feedlane::sharing::asking_magic,   feedlane::sharing::attached_magic,
-                                        feedlane::sharing::request_magic,  feedlane::sharing::leaving_magic,
-                                        feedlane::sharing::accepted_magic, feedlane::sharing::left_magic};
+    constexpr std::uint64_t magics[] = {feedlane::sharing::asking_magic,    feedlane::sharing::attached_magic,
+                                        feedlane::sharing::request_magic,   feedlane::sharing::leaving_magic,
+                                        feedlane::greeting::accepted_magic, feedlane::sharing::left_magic};
     for (std::uint64_t i = 1 + random_(20); i-- > 0;) {
       std::byte bytes[600];
       std::uint64_t seed = random_(UINT64_MAX) | 1;

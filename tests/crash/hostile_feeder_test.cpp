@@ -19,7 +19,7 @@
 
 #include "crash/hostile.hpp"
 #include "feedlane.h"
-#include "sharing/greeting.hpp"
+#include "greeting/share.hpp"
 #include "stress/sharing.hpp"
 #include "support/api.hpp"
 
@@ -127,15 +127,15 @@ class Vandal {
     }
   }
   void send_noise(const Inside& in) {
-    constexpr std::uint64_t magics[] = {feedlane::sharing::welcome_magic, feedlane::sharing::refused_magic,
-                                        feedlane::sharing::reply_magic, feedlane::sharing::accepted_magic};
+    constexpr std::uint64_t magics[] = {feedlane::sharing::welcome_magic, feedlane::greeting::refused_magic,
+                                        feedlane::sharing::reply_magic, feedlane::greeting::accepted_magic};
     for (const int socket : in.sockets) {
       std::byte bytes[600];
       std::uint64_t seed = random_(UINT64_MAX) | 1;
       spoil(bytes, sizeof bytes, seed);
       const std::uint64_t magic = magics[random_(4)];
       if (random_(4) != 0) std::memcpy(bytes, &magic, sizeof magic);
-      const std::size_t sizes[] = {8, sizeof(feedlane::sharing::Refused), sizeof(feedlane::sharing::Reply),
+      const std::size_t sizes[] = {8, sizeof(feedlane::greeting::Refused), sizeof(feedlane::sharing::Reply),
                                    1 + random_(sizeof bytes - 1)};
       std::vector<int> fds;
       if (random_(4) == 0 && !in.events.empty()) fds.assign(1 + random_(8), in.events[0]);

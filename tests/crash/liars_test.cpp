@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "crash/hostile.hpp"
+#include "greeting/worker.hpp"
 #include "support/events.hpp"
 #include "support/lingering.hpp"
 #include "support/old_kernel.hpp"
 #include "support/process.hpp"
 #include "support/skip.hpp"
 #include "support/trainer.hpp"
-#include "worker/greeting.hpp"
 
 using namespace feedlane::test;
 namespace shm = feedlane::shm;

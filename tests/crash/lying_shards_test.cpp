@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "crash/hostile.hpp"
+#include "greeting/worker.hpp"
 #include "semantics/shards.hpp"
-#include "worker/greeting.hpp"
 
 using namespace feedlane::test;
 using namespace feedlane::test::shards;

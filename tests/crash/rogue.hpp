@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "channel/greeting.hpp"
 #include "channel/receiver.hpp"
 #include "crash/hostile.hpp"
+#include "greeting/ring.hpp"
 #include "os/event.hpp"
 #include "os/socket.hpp"
 #include "shm/ring_layout.hpp"
@@ -36,6 +36,7 @@ namespace feedlane::test::rogue {
 namespace os = feedlane::os;
 namespace shm = feedlane::shm;
 namespace channel = feedlane::channel;
+namespace greeting = feedlane::greeting;
 namespace ring = feedlane::ring;
 
 constexpr std::uint32_t capacity = 8;
@@ -100,7 +101,7 @@ struct Rogue {
     os::Received received;
     feedlane::Error error;
     if (os::receive_message(fd, bytes_of(welcome), received, error) == FEEDLANE_AGAIN) {
-      say(channel::RingWord{channel::ring_asking_magic});
+      say(greeting::Word{channel::ring_asking_magic});
       (void)os::await_message(fd, bytes_of(welcome), os::Deadline::after(patience_ns), received, error);
     }
     is_welcome = welcome.magic == channel::ring_welcome_magic && received.fd_count == channel::ring_welcome_fds;
@@ -126,12 +127,12 @@ struct Rogue {
   // Whether the receiver has let it in.
   [[nodiscard]] bool attach() const {
     say(channel::RingAttached{channel::ring_attached_magic, 0, 0});
-    channel::RingRefused answer{};
+    greeting::Refused answer{};
     os::Received received;
     feedlane::Error error;
     return os::await_message(socket, bytes_of(answer), os::Deadline::after(patience_ns), received, error) ==
                FEEDLANE_OK &&
-           answer.magic == channel::ring_accepted_magic;
+           answer.magic == greeting::accepted_magic;
   }
   // Commits the message at `position`, whether there is room or not.
   void commit(std::uint64_t position) const {

@@ -53,7 +53,7 @@ TEST_CASE("a lane's former sender can't touch what its next sender commits") {
   Child former({fd, has_left.fd(), again.fd(), gone_wild.fd(), may_end.fd()}, [&](Findings& f) {
     const Rogue rogue(fd);
     EXPECT(f, rogue.attach());
-    rogue.say(channel::RingWord{channel::ring_leaving_magic});
+    rogue.say(greeting::Word{channel::ring_leaving_magic});
     has_left.open();
     EXPECT(f, wait_readable(again.fd()));
     fill(rogue.lane, rogue.lane_bytes, 0x5a);
@@ -162,7 +162,7 @@ TEST_CASE("messages taken back while the caller holds them stay readable, and th
     committed.open();
     EXPECT(f, wait_readable(take_back.fd()));
     for (std::uint64_t p = 0; p < 4; p++) rogue.cells.sequence(rogue.welcome.start + p).store(0);
-    rogue.say(channel::RingWord{channel::ring_leaving_magic});
+    rogue.say(greeting::Word{channel::ring_leaving_magic});
     taken.open();
     EXPECT(f, wait_readable(may_end.fd()));
   });
@@ -218,9 +218,9 @@ TEST_CASE("invalid or untimely messages on its socket cost a sender at most its 
                                    ~std::uint64_t{0},
                                    channel::ring_asking_magic,
                                    channel::ring_attached_magic,
-                                   channel::ring_accepted_magic,
+                                   greeting::accepted_magic,
                                    channel::ring_leaving_magic,
-                                   channel::ring_full_magic,
+                                   greeting::refused_magic,
                                    channel::ring_welcome_magic};
     const std::int32_t fd = by_path ? ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0) : ring.offer();
     REQUIRE(fd >= 0);

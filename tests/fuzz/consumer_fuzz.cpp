@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "greeting/share.hpp"
 #include "input.hpp"
 #include "messages.hpp"
 #include "sharing/catalogue.hpp"
 #include "sharing/consumer.hpp"
-#include "sharing/greeting.hpp"
 #include "sharing/link.hpp"
 
 using namespace feedlane;
@@ -70,7 +70,7 @@ class Feeder {
       fuzz::edit(in, link_.segments().control<std::byte>(sizeof(shm::SegmentHeader)), sizeof(shm::ShareGeometry));
     fuzz::Descriptors fds;
     if (in.pick(16) == 15) {
-      sharing::Refused refused{sharing::refused_magic, FEEDLANE_E_LIMIT, 0, 1, 2, "config.id", "no"};
+      greeting::Refused refused{greeting::refused_magic, FEEDLANE_E_LIMIT, 0, 1, 2, "config.id", "no"};
       return fuzz::send(in, mine_.get(), refused, fds);
     }
     for (const int fd : {memory().segments.control_fd(), memory().readable.get(), catalogue_.control_fd(),
@@ -114,7 +114,7 @@ class Feeder {
       fuzz::Descriptors fds;
       if (in.flag()) fds.want(memory.get());
       sharing::Reply reply{sharing::reply_magic, round_ - in.pick(3), 100 + in.pick(2), {}};
-      reply.why = {sharing::refused_magic, FEEDLANE_E_STATE, 0, 0, 0, "", "why not"};
+      reply.why = {greeting::refused_magic, FEEDLANE_E_STATE, 0, 0, 0, "", "why not"};
       fuzz::send(in, mine_.get(), reply, fds);
     }
     (void)::shutdown(mine_.get(), SHUT_WR);

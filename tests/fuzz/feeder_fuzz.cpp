@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "feedlane.h"
+#include "greeting/share.hpp"
 #include "input.hpp"
 #include "messages.hpp"
-#include "sharing/greeting.hpp"
 #include "shm/share_layout.hpp"
 #include "support/api.hpp"
 
@@ -56,7 +56,7 @@ class Rogue {
   ~Rogue() { (void)::munmap(memory_, bytes_); }
 
   void say(std::uint64_t magic) {
-    const sharing::Word word{magic};
+    const greeting::Word word{magic};
     Error error;
     (void)os::send_message(socket_.get(), std::as_bytes(std::span(&word, 1)), {}, error);
   }

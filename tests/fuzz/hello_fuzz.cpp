@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "channel/greeting.hpp"
 #include "channel/receiver.hpp"
 #include "channel/sender.hpp"
+#include "greeting/ring.hpp"
 #include "input.hpp"
 #include "messages.hpp"
 #include "os/event.hpp"
@@ -210,12 +210,14 @@ void attach_sender(fuzz::Input& in) {
     fds.want(fd);
   fuzz::Descriptors none;
   if (in.pick(8) == 7) {
-    fuzz::send(in, mine.get(), channel::RingWord{channel::ring_full_magic}, none);
+    fuzz::send(in, mine.get(),
+               greeting::Refused{greeting::refused_magic, FEEDLANE_E_LIMIT, 0, 1, 2, "config.lanes", "no"}, none);
   } else {
     fuzz::send(in, mine.get(), channel::RingWelcome{channel::ring_welcome_magic, shm::layout_hash, 0, 0, 0}, fds);
   }
   // This process made the socket, so that no answer is awaited; what comes there all the same is the receiver's end.
-  if (in.pick(8) == 7) fuzz::send(in, mine.get(), channel::RingRefused{channel::ring_refused_magic, EMFILE, 0}, none);
+  if (in.pick(8) == 7)
+    fuzz::send(in, mine.get(), greeting::Refused{greeting::refused_magic, FEEDLANE_E_OS, EMFILE, 0, 0, "", "no"}, none);
   std::unique_ptr<channel::Sender> sender;
   Status s = channel::Sender::attach(std::move(theirs), os::Deadline::at(0), sender, error);
   PROMISE(s <= FEEDLANE_OK || s == FEEDLANE_TIMEOUT);
@@ -254,13 +256,13 @@ void hear_sender(fuzz::Input& in) {
   for (std::uint32_t i = 1 + in.pick(3); i > 0 && theirs; i--) {
     fuzz::Descriptors fds;
     switch (in.pick(5)) {
-      case 4: fuzz::send(in, theirs.get(), channel::RingWord{channel::ring_asking_magic}, fds); break;
+      case 4: fuzz::send(in, theirs.get(), greeting::Word{channel::ring_asking_magic}, fds); break;
       case 0:
       case 1:
         if (in.flag()) fds.want(self.get());
         fuzz::send(in, theirs.get(), channel::RingAttached{channel::ring_attached_magic, 0, 0}, fds);
         break;
-      case 2: fuzz::send(in, theirs.get(), channel::RingWord{channel::ring_leaving_magic}, fds); break;
+      case 2: fuzz::send(in, theirs.get(), greeting::Word{channel::ring_leaving_magic}, fds); break;
       default: theirs.reset(); break;
     }
     feedlane_span span{};

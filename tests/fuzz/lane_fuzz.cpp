@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "channel/greeting.hpp"
 #include "channel/receiver.hpp"
 #include "channel/sender.hpp"
+#include "greeting/ring.hpp"
 #include "input.hpp"
 #include "os/socket.hpp"
 #include "shm/ring_layout.hpp"
@@ -58,7 +58,7 @@ class Rogue {
     if (!std::exchange(has_attached_, true)) say(channel::RingAttached{channel::ring_attached_magic, abilities, 0});
   }
   void babble(std::uint64_t word) {
-    if (!has_attached_) say(channel::RingWord{word});
+    if (!has_attached_) say(greeting::Word{word});
   }
   void hang_up() { socket_.reset(); }
   // Sequence numbers near the one that the receiver waits for, and anything at any place of the lane.
@@ -112,7 +112,7 @@ class Bench {
 
   // Whatever was done, its end is one: then what the other has sent comes, and END.
   void finish() {
-    rogue_->say(channel::RingWord{channel::ring_leaving_magic});
+    rogue_->say(greeting::Word{channel::ring_leaving_magic});
     rogue_->hang_up();
     honest_.reset();
     Error error;
@@ -136,7 +136,7 @@ class Bench {
     rogue_ = std::make_unique<Rogue>(std::move(theirs), plan_);
   }
   void leave(fuzz::Input& in) {
-    if (in.flag()) rogue_->say(channel::RingWord{channel::ring_leaving_magic});
+    if (in.flag()) rogue_->say(greeting::Word{channel::ring_leaving_magic});
     else rogue_->babble(in.u64());
     if (in.flag()) rogue_->hang_up();
     if (in.flag()) come();

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "semantics/sharing.hpp"
 #include "support/events.hpp"
+#include "support/few_descriptors.hpp"
 
 using namespace feedlane::test;
 using namespace feedlane::test::sharing;
@@ -124,11 +126,11 @@ TEST_CASE(
   s.config.share_path = path.c_str();
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   std::vector<int> silent;
-  for (int i = 0; i < 17; i++) silent.push_back(connect_silently(path));
+  for (int i = 0; i < 65; i++) silent.push_back(connect_silently(path));
   CHECK(poll_until(feeder.get(), [&] { return wait_readable(silent[0], 0); }));
   char message[512] = {};
   CHECK(::recv(silent[0], message, sizeof message, 0) == 480);
-  CHECK(std::string(message + 96).find("join again") != std::string::npos);
+  CHECK(std::string(message + 96).find("connect again") != std::string::npos);
   CHECK(::recv(silent[0], message, sizeof message, 0) == 0);
   CHECK_FALSE(wait_readable(silent[1], 0));
   feedlane_loader* l = nullptr;
@@ -138,4 +140,31 @@ TEST_CASE(
   CHECK(l != nullptr);
   (void)feedlane_loader_destroy(&l);
   for (const int fd : silent) (void)::close(fd);
+}
+
+TEST_CASE(
+    "too few descriptors for a consumer that connects by path are a warning, and it joins when there are enough") {
+  const std::string path = "/tmp/feedlane-scarce-" + std::to_string(::getpid());
+  Setup s(8);
+  s.external(1);
+  s.config.share_path = path.c_str();
+  const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+  Child consumer({}, [&](Findings& f) {
+    feedlane_loader* l = nullptr;
+    EXPECT(f, feedlane_loader_join(-1, path.c_str(), nullptr, patience_ns, &l, nullptr) == FEEDLANE_OK);
+    (void)feedlane_loader_destroy(&l);
+  });
+  for (const std::size_t more : {0u, 1u, 3u}) {  // to accept it, for its two segments, for its two events
+    CAPTURE(more);
+    const FewDescriptors few(more);
+    std::vector<feedlane_event> warnings;
+    CHECK(poll_until(feeder.get(), [&] {
+      warnings = events_of(feeder.get(), FEEDLANE_EVENT_WARNING);
+      return !warnings.empty();
+    }));
+    CHECK(warnings.at(0).what.os_errno == EMFILE);
+    CHECK(count_consumers(feeder.get()) == 0);
+  }
+  CHECK(poll_until(feeder.get(), [&] { return !events_of(feeder.get(), FEEDLANE_EVENT_CONSUMER_LEFT).empty(); }));
+  CHECK(consumer.finish() == "");
 }

@@ -137,13 +137,6 @@ class Checks(unittest.TestCase):
         self.assertEqual(len(self.found(check, sources)), 1)
         self.assertIn("lib/os/b.cpp:2", self.found(check, sources)[0])
 
-    def test_what_a_room_may_include_of_a_row_for_one_file_is_that_file(self):
-        sources = {"lib/worker/greeting.hpp": "", "lib/worker/worker.hpp": "",
-                   "lib/supervisor/a.hpp": '#include "worker/greeting.hpp"\n'}
-        self.assertEqual(self.found(house.includes_go_one_way, sources), [])
-        sources["lib/supervisor/a.hpp"] = '#include "worker/worker.hpp"\n'
-        self.assertEqual(len(self.found(house.includes_go_one_way, sources)), 1)
-
     def test_a_program_stands_on_the_public_headers(self):
         sources = {"lib/os/a.hpp": "", "examples/a.c": '#include "feedlane.h"\n#include <feedlane/batch.hpp>\n'}
         self.assertEqual(self.found(house.includes_go_one_way, sources), [])

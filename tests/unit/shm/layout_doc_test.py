@@ -35,7 +35,7 @@ SHARE_GEOMETRIES = [(1, 64), (2, 1), (3, 64), (31, 64), (100, 256), (1 << 20, 1 
 def up(number, multiple):
     return (number + multiple - 1) // multiple * multiple
 
-WRITERS = ("trainer", "worker", "receiver", "sender", "feeder", "consumer")
+WRITERS = ("trainer", "worker", "receiver", "sender", "feeder", "consumer", "guest", "host")
 
 
 class Dump:
@@ -104,12 +104,12 @@ class Document:
 
 def declared(paths):
     """struct -> names of its members, as the headers declare them. A plan lies in no shared memory. The greeting of a shared
-    loader has names of the worker's, so its own are qualified."""
+    loader has names of the worker's, so its own are qualified, and so is what all greetings have in common."""
     structs = {}
     for path in paths:
         with open(path, encoding="utf-8") as file:
             text = re.sub(r"//[^\n]*", "", file.read())
-        room = "sharing::" if "namespace feedlane::sharing {" in text else ""
+        room = next((f"{name}::" for name in ("sharing", "greeting") if f"namespace feedlane::{name} {{" in text), "")
         for name, body in re.findall(r"\nstruct (\w+) \{(.*?)\n\};", text, re.S):
             if not name.endswith("Plan"):
                 structs[room + name] = re.findall(r"(\w+)(?:\[[\w:]+\])?;", body)

@@ -15,12 +15,12 @@
 #include <string>
 #include <type_traits>
 
-#include "channel/greeting.hpp"
-#include "sharing/greeting.hpp"
+#include "greeting/ring.hpp"
+#include "greeting/share.hpp"
 #include "shm/plan.hpp"
 #include "shm/ring_layout.hpp"
 #include "shm/share_layout.hpp"
-#include "worker/greeting.hpp"
+#include "greeting/worker.hpp"
 
 namespace {
 
@@ -28,6 +28,7 @@ using namespace feedlane::shm;
 using namespace feedlane::worker;
 using namespace feedlane::channel;
 using namespace feedlane::ring;
+namespace greeting = feedlane::greeting;
 namespace sharing = feedlane::sharing;  // whose greeting has names of the worker's
 
 template <class T>
@@ -50,8 +51,8 @@ std::string type_name() {
     return "SlotText";
   } else if constexpr (std::is_same_v<T, CatalogueHead>) {
     return "CatalogueHead";
-  } else if constexpr (std::is_same_v<T, sharing::Refused>) {
-    return "sharing::Refused";
+  } else if constexpr (std::is_same_v<T, greeting::Refused>) {
+    return "greeting::Refused";
   } else {
     static_assert(std::is_same_v<T, TensorRecord>);
     return "TensorRecord";
@@ -161,6 +162,12 @@ void print_data() {
 }
 
 void print_hello() {
+  STRUCT(greeting::Word);
+  FIELD(greeting::Word, magic);
+  STRUCT(greeting::Refused);
+  FIELD(greeting::Refused, magic), FIELD(greeting::Refused, status), FIELD(greeting::Refused, os_errno);
+  FIELD(greeting::Refused, found), FIELD(greeting::Refused, needed), FIELD(greeting::Refused, argument);
+  FIELD(greeting::Refused, text);
   STRUCT(Welcome);
   FIELD(Welcome, magic), FIELD(Welcome, layout_hash), FIELD(Welcome, worker), FIELD(Welcome, generation);
   FIELD(Welcome, task_start), FIELD(Welcome, result_start), FIELD(Welcome, tied), FIELD(Welcome, wants_pidfd);
@@ -190,10 +197,6 @@ void print_ring() {
   FIELD(RingWelcome, start);
   STRUCT(RingAttached);
   FIELD(RingAttached, magic), FIELD(RingAttached, abilities), FIELD(RingAttached, reserved);
-  STRUCT(RingRefused);
-  FIELD(RingRefused, magic), FIELD(RingRefused, os_errno), FIELD(RingRefused, reserved);
-  STRUCT(RingWord);
-  FIELD(RingWord, magic);
   DESCRIPTOR(ring_welcome_control), DESCRIPTOR(ring_welcome_data), DESCRIPTOR(ring_welcome_sender_event);
   DESCRIPTOR(ring_welcome_receiver_event), DESCRIPTOR(ring_welcome_receiver);
 }
@@ -232,12 +235,6 @@ void print_share_hello() {
   FIELD(sharing::Welcome, magic), FIELD(sharing::Welcome, layout_hash), FIELD(sharing::Welcome, id);
   FIELD(sharing::Welcome, share), FIELD(sharing::Welcome, wants_pidfd), FIELD(sharing::Welcome, lag);
   FIELD(sharing::Welcome, epoch), FIELD(sharing::Welcome, epoch_batches);
-  STRUCT(sharing::Word);
-  FIELD(sharing::Word, magic);
-  STRUCT(sharing::Refused);
-  FIELD(sharing::Refused, magic), FIELD(sharing::Refused, status), FIELD(sharing::Refused, os_errno);
-  FIELD(sharing::Refused, found), FIELD(sharing::Refused, needed), FIELD(sharing::Refused, argument);
-  FIELD(sharing::Refused, text);
   STRUCT(sharing::Request);
   FIELD(sharing::Request, magic), FIELD(sharing::Request, round);
   STRUCT(sharing::Reply);
@@ -256,8 +253,8 @@ void print_share_constants() {
   CONSTANT(DeliveryKind::begin), CONSTANT(DeliveryKind::batch), CONSTANT(DeliveryKind::failed);
   CONSTANT(DeliveryKind::end), CONSTANT(DeliveryKind::stopped);
   CONSTANT(share_layout_hash), CONSTANT(delivery_cell_bytes), CONSTANT(returned_unread);
-  CONSTANT(sharing::asking_magic), CONSTANT(sharing::welcome_magic), CONSTANT(sharing::refused_magic);
-  CONSTANT(sharing::attached_magic), CONSTANT(sharing::accepted_magic), CONSTANT(sharing::request_magic);
+  CONSTANT(sharing::asking_magic), CONSTANT(sharing::welcome_magic);
+  CONSTANT(sharing::attached_magic), CONSTANT(sharing::request_magic);
   CONSTANT(sharing::reply_magic), CONSTANT(sharing::leaving_magic), CONSTANT(sharing::left_magic);
   CONSTANT(sharing::welcome_fds);
 }
@@ -274,8 +271,8 @@ void print_constants() {
       CONSTANT(max_ring_capacity), CONSTANT(max_ring_lanes);
   CONSTANT(welcome_magic), CONSTANT(attached_magic), CONSTANT(ready_magic), CONSTANT(leaving_magic),
       CONSTANT(welcome_fds);
-  CONSTANT(ring_asking_magic), CONSTANT(ring_welcome_magic), CONSTANT(ring_full_magic), CONSTANT(ring_attached_magic);
-  CONSTANT(ring_accepted_magic), CONSTANT(ring_refused_magic), CONSTANT(ring_leaving_magic);
+  CONSTANT(greeting::accepted_magic), CONSTANT(greeting::refused_magic);
+  CONSTANT(ring_asking_magic), CONSTANT(ring_welcome_magic), CONSTANT(ring_attached_magic), CONSTANT(ring_leaving_magic);
   CONSTANT(ring_passes_barriers), CONSTANT(ring_names_senders), CONSTANT(ring_welcome_fds);
 }
 

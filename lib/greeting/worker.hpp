@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "shm/layout.hpp"
+#include "greeting/messages.hpp"
 
 namespace feedlane::worker {
 
@@ -62,6 +62,6 @@ static_assert(sizeof(Ready) == 400);
 struct Leaving {
   std::uint64_t magic;
 };
-static_assert(sizeof(Leaving) == 8);
+static_assert(sizeof(Leaving) == sizeof(greeting::Word));
 
 }  // namespace feedlane::worker

@@ -2,9 +2,9 @@
 // Messages between the two ends of a standalone ring, over their socket:
 //
 //   sender -> receiver: asking, if the sender has connected by path
-//   receiver -> sender: RingWelcome, or full if no lane is free
+//   receiver -> sender: RingWelcome, or Refused
 //   sender -> receiver: RingAttached, with a pidfd of its process if the receiver wants one
-//   receiver -> sender: accepted, or RingRefused
+//   receiver -> sender: accepted, or Refused
 //   sender -> receiver: leaving, if it closes the ring
 //
 // A connection by path holds no lane until it asks for one.
@@ -17,16 +17,14 @@
 
 #include <cstdint>
 
+#include "greeting/messages.hpp"
 #include "ring/doorbell.hpp"
 
 namespace feedlane::channel {
 
 constexpr std::uint64_t ring_asking_magic = 0x31474e494b534152;    // "RASKING1"
-constexpr std::uint64_t ring_welcome_magic = 0x34454d4f434c4752;   // "RGLCOME4"
-constexpr std::uint64_t ring_full_magic = 0x31304c4c55464752;      // "RGFULL01": no lane is free
+constexpr std::uint64_t ring_welcome_magic = 0x35454d4f434c4752;   // "RGLCOME5"
 constexpr std::uint64_t ring_attached_magic = 0x3444454843544752;  // "RGTCHED4"
-constexpr std::uint64_t ring_accepted_magic = 0x3150454343414752;  // "RGACCEP1"
-constexpr std::uint64_t ring_refused_magic = 0x3153554645524752;   // "RGREFUS1"
 constexpr std::uint64_t ring_leaving_magic = 0x31474e5641454c52;   // "RLEAVNG1"
 
 enum RingWelcomeFd : std::uint32_t {
@@ -56,23 +54,11 @@ struct RingWelcome {
 };
 static_assert(sizeof(RingWelcome) == 32);
 
-struct RingWord {  // asking, full, accepted, leaving
-  std::uint64_t magic;
-};
-static_assert(sizeof(RingWord) == 8);
-
 struct RingAttached {
   std::uint64_t magic;
   std::uint32_t abilities;
   std::uint32_t reserved;
 };
 static_assert(sizeof(RingAttached) == 16);
-
-struct RingRefused {
-  std::uint64_t magic;
-  std::int32_t os_errno;  // of the receiver's failed call; 0: the receiver can't observe the sender's process
-  std::uint32_t reserved;
-};
-static_assert(sizeof(RingRefused) == 16);
 
 }  // namespace feedlane::channel

@@ -15,16 +15,13 @@
 
 #include <cstdint>
 
-#include "os/fd.hpp"
-#include "shm/layout.hpp"
+#include "greeting/messages.hpp"
 
 namespace feedlane::sharing {
 
 constexpr std::uint64_t asking_magic = 0x31474e494b534153;    // "SASKING1"
-constexpr std::uint64_t welcome_magic = 0x31454d4f434c4557;   // "WELCOME1"
-constexpr std::uint64_t refused_magic = 0x3144455355464552;   // "REFUSED1"
+constexpr std::uint64_t welcome_magic = 0x324d4f434c455753;   // "SWELCOM2"
 constexpr std::uint64_t attached_magic = 0x3148434154544153;  // "SATTACH1"
-constexpr std::uint64_t accepted_magic = 0x3154504543434153;  // "SACCEPT1"
 constexpr std::uint64_t request_magic = 0x3154534555514552;   // "REQUEST1"
 constexpr std::uint64_t reply_magic = 0x315f5f594c504552;     // "REPLY__1"
 constexpr std::uint64_t leaving_magic = 0x31474e4956414553;   // "SEAVING1"
@@ -64,22 +61,6 @@ struct Welcome {
 };
 static_assert(sizeof(Welcome) == 48);
 
-struct Word {  // attached, accepted, leaving, left
-  std::uint64_t magic;
-};
-static_assert(sizeof(Word) == 8);
-
-struct Refused {
-  std::uint64_t magic;
-  std::int32_t status;
-  std::int32_t os_errno;
-  std::int64_t found;
-  std::int64_t needed;
-  char argument[64];
-  char text[shm::text_bytes];
-};
-static_assert(sizeof(Refused) == 480);
-
 struct Request {
   std::uint64_t magic;
   std::uint64_t round;  // round of the newest message that the state covers
@@ -90,14 +71,8 @@ struct Reply {
   std::uint64_t magic;
   std::uint64_t round;
   std::uint64_t bytes;  // size of the state in the memfd; 0: there is no state, see `why`
-  Refused why;
+  greeting::Refused why;
 };
 static_assert(sizeof(Reply) == 504);
-
-// Copy an error into a message, and back.
-void write_refused(const Error& error, Refused& out);
-// Sends the other end the reason why its request is refused.
-void refuse(const os::Fd& socket, const Error& why);
-Status read_refused(const Refused& refused, Error& error);
 
 }  // namespace feedlane::sharing
