@@ -68,10 +68,14 @@ func newLoader(c *C.feedlane_loader, config Config, dataset cgo.Handle) (*Loader
 	if status := C.feedlane_loader_ref(c); status == C.FEEDLANE_OK {
 		l.owned.Add(1)
 	}
-	fd := C.int32_t(-1)
-	C.feedlane_loader_arm(c, &fd) // for the descriptor, which is valid whatever the result
 	var err error
-	if l.waiter, err = newWaiter(fd); err != nil {
+	var fd C.int32_t
+	if status := C.feedlane_loader_arm(c, &fd); status < 0 {
+		err = Status(status)
+	} else {
+		l.waiter, err = newWaiter(fd)
+	}
+	if err != nil {
 		l.drain()
 		return nil, err
 	}

@@ -220,6 +220,22 @@ func monitorOf(t testing.TB, loader *feedlane.Loader) *feedlane.Monitor {
 	return monitor
 }
 
+// refusesFigures checks that the monitor has no figures of workers and batches, and returns the error of Trace.
+func refusesFigures(t testing.TB, monitor *feedlane.Monitor) error {
+	t.Helper()
+	_, err := monitor.Workers()
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Timings(-1)
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Diagnose()
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Report()
+	wants(t, err, feedlane.ErrState)
+	_, err = monitor.Trace(1)
+	wants(t, err, feedlane.ErrState)
+	return err
+}
+
 func pidsOf(t testing.TB, loader *feedlane.Loader) (pids []int) {
 	t.Helper()
 	workers, err := monitorOf(t, loader).Workers()

@@ -187,7 +187,7 @@ func (m *Monitor) Timings(worker int) (Timings, error) {
 
 // Trace returns the records whose sequence is at least from, oldest first. The trace keeps the newest records. A record
 // is written when the batch's slot is reused or the epoch ends.
-//   - ErrState: Config.Trace is 0.
+//   - ErrState: Config.Trace is 0, or the loader is a consumer.
 func (m *Monitor) Trace(from uint64) ([]BatchRecord, error) {
 	if err := m.enter(); err != nil {
 		return nil, err
@@ -196,6 +196,9 @@ func (m *Monitor) Trace(from uint64) ([]BatchRecord, error) {
 	info, err := m.Info()
 	if err != nil {
 		return nil, err
+	}
+	if info.NextEpoch >= 0 {
+		return nil, refuse(ErrState, "this is a consumer: the trace is its feeder's")
 	}
 	if info.Trace == 0 {
 		return nil, refuse(ErrState, "Config.Trace is 0: there is no trace")

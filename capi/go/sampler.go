@@ -38,8 +38,8 @@ func newSampler(config C.feedlane_sampler_config, data arrays) (*Sampler, error)
 	defer m.free()
 	out := (**C.feedlane_sampler)(m.allocate(1, unsafe.Sizeof((*C.feedlane_sampler)(nil))))
 	err := check(func(err *C.feedlane_error) C.int32_t {
-		return C.feedlane_go_sampler_create(config, integers(data.indices), integers(data.lengths), doubles(data.weights),
-			integers(data.from), out, err)
+		return C.feedlane_go_sampler_create(config, (*C.int64_t)(first(data.indices)), (*C.int64_t)(first(data.lengths)),
+			(*C.double)(first(data.weights)), (*C.int64_t)(first(data.from)), out, err)
 	})
 	if err != nil {
 		return nil, err
@@ -49,18 +49,12 @@ func newSampler(config C.feedlane_sampler_config, data arrays) (*Sampler, error)
 	return s, nil
 }
 
-func integers(list []int64) *C.int64_t {
+// first returns a pointer to the first element, or nil if there is none.
+func first[T any](list []T) unsafe.Pointer {
 	if len(list) == 0 {
 		return nil
 	}
-	return (*C.int64_t)(unsafe.Pointer(&list[0]))
-}
-
-func doubles(list []float64) *C.double {
-	if len(list) == 0 {
-		return nil
-	}
-	return (*C.double)(unsafe.Pointer(&list[0]))
+	return unsafe.Pointer(&list[0])
 }
 
 // Sequential yields 0, 1, ... length - 1.

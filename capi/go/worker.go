@@ -177,9 +177,10 @@ func serveLocal(loader *C.feedlane_loader, dataset Dataset) (again bool) {
 	}
 	s := &server{w: *w, call: C.feedlane_go_call_new()}
 	defer s.end()
-	fd := C.int32_t(-1)
-	C.feedlane_worker_arm(s.w, &fd) // for the descriptor, which is valid whatever the result
-	s.waiter, _ = newWaiter(fd)     // nil: the thread waits in C
+	var fd C.int32_t
+	if C.feedlane_worker_arm(s.w, &fd) >= 0 { // otherwise the descriptor is not written
+		s.waiter, _ = newWaiter(fd) // nil: the thread waits in C
+	}
 	err := s.run(dataset)
 	e, ok := err.(*Error)
 	return ok && e.Status != ErrState && e.Status != ErrPeerDead

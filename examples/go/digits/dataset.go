@@ -91,3 +91,13 @@ func (d *Digits) decode(image []float32, digit, dx, dy int) {
 		}
 	}
 }
+
+// tensors returns the memory of a batch itself, without a copy.
+func tensors[T feedlane.Element](batch *feedlane.Batch) ([]T, []int64, error) {
+	images, err := feedlane.View[T](batch.Field("image"))
+	if err != nil {
+		return nil, nil, err
+	}
+	labels, err := feedlane.View[int64](batch.Field("label"))
+	return images, labels, err
+}

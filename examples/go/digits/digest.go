@@ -35,24 +35,8 @@ func printDigest(ctx context.Context, loader *feedlane.Loader) error {
 	return nil
 }
 
-// restarts returns the number of workers that replaced a dead one.
-func restarts(loader *feedlane.Loader) (uint64, error) {
-	monitor, err := loader.Monitor()
-	if err != nil {
-		return 0, err
-	}
-	defer monitor.Close()
-	stats, err := monitor.Stats()
-	return stats.Restarts, err
-}
-
 // kill ends a worker process without warning, to show that nothing is lost.
-func kill(loader *feedlane.Loader) {
-	monitor, err := loader.Monitor()
-	if err != nil {
-		return
-	}
-	defer monitor.Close()
+func kill(monitor *feedlane.Monitor) {
 	workers, _ := monitor.Workers()
 	for _, worker := range workers {
 		if worker.PID != 0 && worker.State == feedlane.WorkerReady {

@@ -25,7 +25,12 @@ var (
 
 // train is the training loop: it feeds the batches of all epochs to the network.
 func train(ctx context.Context, loader *feedlane.Loader, held *Digits) error {
-	network := NewNetwork(1)
+	monitor, err := loader.Monitor()
+	if err != nil {
+		return err
+	}
+	defer monitor.Close()
+	network, length := NewNetwork(1), float64(loader.Len())
 	batches, rate, accuracy := int64(0), float32(0.2), 0.0
 	for epoch := int64(0); epoch < *epochs; epoch++ {
 		loss := 0.0
@@ -38,27 +43,17 @@ func train(ctx context.Context, loader *feedlane.Loader, held *Digits) error {
 				return err
 			}
 			if batches++; batches == *killAt {
-				kill(loader)
+				kill(monitor)
 			}
-			loss += network.Learn(images, labels, rate) / float64(loader.Len())
+			loss += network.Learn(images, labels, rate) / length
 		}
 		rate *= 0.96
 		accuracy = network.Accuracy(held)
 		fmt.Printf("epoch %3d  loss %.4f  test accuracy %.3f\n", epoch, loss, accuracy)
 	}
-	replaced, err := restarts(loader)
-	fmt.Printf("restarts: %d\ntest accuracy: %.3f\n", replaced, accuracy)
+	stats, err := monitor.Stats()
+	fmt.Printf("restarts: %d\ntest accuracy: %.3f\n", stats.Restarts, accuracy)
 	return err
-}
-
-// tensors returns the memory of a batch itself, without a copy.
-func tensors[T feedlane.Element](batch *feedlane.Batch) ([]T, []int64, error) {
-	images, err := feedlane.View[T](batch.Field("image"))
-	if err != nil {
-		return nil, nil, err
-	}
-	labels, err := feedlane.View[int64](batch.Field("label"))
-	return images, labels, err
 }
 
 func run(digits *Digits) error {
