@@ -60,6 +60,7 @@ structs! {
         pub length: i64,
         pub batch_rows: i64,
     }
+
     /// What a sampler yields.
     pub struct feedlane_sampler_config {
         pub size: usize,

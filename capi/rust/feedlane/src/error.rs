@@ -180,6 +180,11 @@ impl Error {
     }
 }
 
+/// `None`: the number is negative.
+pub(crate) fn not_negative<N: PartialOrd + Default>(number: N) -> Option<N> {
+    Some(number).filter(|n| *n >= N::default())
+}
+
 /// The terminated text in an array, or all of the array if there is no terminator.
 pub(crate) fn text_of(array: &[c_char]) -> String {
     let bytes: Vec<u8> = array.iter().map(|c| *c as u8).take_while(|b| *b != 0).collect();

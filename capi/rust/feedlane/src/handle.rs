@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What any thread may do with a loader while another thread drives it: interrupt, close, observe, and work for it.
-use std::ptr::{null, NonNull};
+use std::ptr::{null, null_mut, NonNull};
 use std::sync::Arc;
 
 use crate::error::{call, only_ok, plain, Error, Status};
@@ -82,7 +82,7 @@ impl Handle {
 
     /// A monitor of this loader. It stays usable after the loader's end.
     pub fn monitor(&self) -> Result<Monitor, Error> {
-        let mut raw = std::ptr::null_mut();
+        let mut raw = null_mut();
         // SAFETY: as above; `raw` is a local variable.
         call(|err| unsafe { sys::feedlane_monitor_of(self.as_ptr(), &mut raw, err) }).map_err(with_text)?;
         // SAFETY: nobody else has this handle.

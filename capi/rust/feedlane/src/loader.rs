@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::args::nanoseconds;
+use crate::args::{armed, nanoseconds};
 use crate::batch::Batch;
 use crate::error::{plain, Error, Report, Status};
 use crate::event::Event;
@@ -117,12 +117,8 @@ impl Loader {
     /// Prepares to sleep in an event loop. `None`: call `next` now (a feeder: `serve`). Otherwise sleep until this
     /// descriptor, whose number never changes, is readable.
     pub fn arm(&mut self) -> Result<Option<BorrowedFd<'_>>, Error> {
-        let mut fd = -1;
         // SAFETY: as above. The loader owns the descriptor, which is open as long as the loader lives.
-        unsafe {
-            let status = plain(sys::feedlane_loader_arm(self.raw, &mut fd))?;
-            Ok((status != Status::AGAIN).then(|| BorrowedFd::borrow_raw(fd)))
-        }
+        unsafe { armed(|fd| sys::feedlane_loader_arm(self.raw, fd)) }
     }
 
     /// Ends the epoch and all workers; `begin` starts them again.
@@ -154,7 +150,7 @@ impl Loader {
             None => 0,
         };
         let raw = self.raw;
-        crate::state::written(|buffer, cap, bytes, err| {
+        crate::state::written(0, |buffer, cap, bytes, err| {
             // SAFETY: as above; there is room for `cap` bytes.
             unsafe { sys::feedlane_loader_state(raw, token, buffer, cap, bytes, err) }
         })

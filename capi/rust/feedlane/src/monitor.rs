@@ -27,6 +27,9 @@ unsafe impl Send for Monitor {}
 // SAFETY: as above.
 unsafe impl Sync for Monitor {}
 
+/// Bytes for a report at first. More than most reports take, because a second call computes the report again.
+const REPORT_ROOM: usize = 4096;
+
 /// A status as a result. Adds a text to E_STATE, for functions that take no error struct.
 fn read(status: i32) -> Result<Status, Error> {
     plain(status).map_err(|error| match error.status {
@@ -42,6 +45,11 @@ fn read(status: i32) -> Result<Status, Error> {
 fn one<C, T>(mut out: C, get: impl FnOnce(*mut C) -> i32, from_c: fn(&C) -> T) -> Result<Option<T>, Error> {
     let status = read(get(&mut out))?;
     Ok(Some(out).filter(|_| status == Status::OK).map(|raw| from_c(&raw)))
+}
+
+/// Reads a struct that every loader has.
+fn only<C, T>(out: C, get: impl FnOnce(*mut C) -> i32, from_c: fn(&C) -> T) -> Result<T, Error> {
+    one(out, get, from_c)?.ok_or_else(|| Error::bare(Status::END))
 }
 
 /// Reads the structs with the indices 0, 1, 2 and so on, until there are no more.
@@ -76,13 +84,9 @@ impl Monitor {
 
     /// The loader's counters.
     pub fn stats(&self) -> Result<Stats, Error> {
+        let new = sys::feedlane_stats::new();
         // SAFETY: the handle is valid; any thread may call this. So in all calls here.
-        let stats = one(
-            sys::feedlane_stats::new(),
-            |out| unsafe { sys::feedlane_monitor_get_stats(self.as_ptr(), out) },
-            Stats::from_c,
-        )?;
-        stats.ok_or_else(|| Error::bare(Status::END))
+        only(new, |out| unsafe { sys::feedlane_monitor_get_stats(self.as_ptr(), out) }, Stats::from_c)
     }
 
     /// All workers, in order of their ids.
@@ -99,8 +103,7 @@ impl Monitor {
     pub fn info(&self) -> Result<LoaderInfo, Error> {
         let new = sys::feedlane_loader_info::new();
         // SAFETY: as above.
-        let info = one(new, |out| unsafe { sys::feedlane_monitor_get_info(self.as_ptr(), out) }, LoaderInfo::from_c)?;
-        info.ok_or_else(|| Error::bare(Status::END))
+        only(new, |out| unsafe { sys::feedlane_monitor_get_info(self.as_ptr(), out) }, LoaderInfo::from_c)
     }
 
     /// Durations of the steps of the batches that one worker made, or of all batches. `None`: there are fewer workers.
@@ -152,14 +155,13 @@ impl Monitor {
     pub fn diagnose(&self) -> Result<Diagnosis, Error> {
         let new = sys::feedlane_diagnosis::new();
         // SAFETY: as above.
-        let found = one(new, |out| unsafe { sys::feedlane_monitor_diagnose(self.as_ptr(), out) }, Diagnosis::from_c)?;
-        found.ok_or_else(|| Error::bare(Status::END))
+        only(new, |out| unsafe { sys::feedlane_monitor_diagnose(self.as_ptr(), out) }, Diagnosis::from_c)
     }
 
     /// A short report for people about the interval of [`diagnose`](Monitor::diagnose): rates, each worker, the
     /// bottleneck, advice, and the errors that occurred.
     pub fn report(&self) -> Result<String, Error> {
-        let text = written(|buffer, cap, bytes, err| {
+        let text = written(REPORT_ROOM, |buffer, cap, bytes, err| {
             // SAFETY: as above; there is room for `cap` bytes.
             unsafe { sys::feedlane_monitor_report(self.as_ptr(), buffer.cast(), cap, bytes, err) }
         })?;

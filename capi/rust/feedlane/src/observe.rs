@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The speed of a run: stamps, timings, the trace, distinct errors, and the bottleneck. All times are CLOCK_MONOTONIC
 //! in nanoseconds.
-use crate::error::{text_of, Status};
+use crate::error::{not_negative, text_of, Status};
 use crate::event::EventKind;
 use crate::sys;
 
@@ -190,7 +190,7 @@ impl BatchRecord {
             task: raw.task,
             epoch: raw.epoch,
             batch: raw.batch,
-            worker: Some(raw.worker).filter(|w| *w >= 0),
+            worker: not_negative(raw.worker),
             attempt: raw.attempt,
             slot: raw.slot,
             status: Status(raw.status),
@@ -232,7 +232,7 @@ impl ErrorRecord {
         ErrorRecord {
             kind: Some(raw.kind).filter(|k| *k != 0).map(EventKind::of),
             code: raw.code,
-            worker: Some(raw.worker).filter(|w| *w >= 0),
+            worker: not_negative(raw.worker),
             batch: not_negative(raw.batch),
             sample: not_negative(raw.sample),
             count: raw.count,
@@ -304,7 +304,7 @@ impl Diagnosis {
                 sys::FEEDLANE_BOUND_PROCESSORS => Bound::Processors,
                 other => Bound::Other(other),
             },
-            worker: Some(raw.worker).filter(|w| *w >= 0),
+            worker: not_negative(raw.worker),
             interval_ns: raw.interval_ns,
             batches: raw.batches,
             samples: raw.samples,
@@ -318,8 +318,4 @@ impl Diagnosis {
             advice: text_of(&raw.advice),
         }
     }
-}
-
-fn not_negative(number: i64) -> Option<i64> {
-    Some(number).filter(|n| *n >= 0)
 }

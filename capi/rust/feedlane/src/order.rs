@@ -7,8 +7,9 @@ use std::sync::{Mutex, MutexGuard};
 use crate::callbacks::{answer, write_state};
 use crate::error::{bytes_at, Error, Status};
 use crate::failure::{let_go, Failure};
-use crate::sampler::{of_kind, Sampler};
+use crate::sampler::Sampler;
 use crate::sys;
+use crate::sys::feedlane_sampler_config as Config;
 use crate::tensor::slice_at_mut;
 
 /// A user-defined order, for [`Sampler::custom`]. All copies of the sampler, such as a loader's, share the order: use
@@ -85,7 +86,7 @@ impl Sampler {
         table.length = zero_if_unknown(order.length(), "length")?;
         table.batch_rows = zero_if_unknown(order.batch_rows(), "batch_rows")?;
         table.user_data = Box::into_raw(Box::new(Mutex::new(order))).cast();
-        let config = sys::feedlane_sampler_config { callbacks: &table, ..of_kind(sys::FEEDLANE_SAMPLER_CUSTOM) };
+        let config = Config { kind: sys::FEEDLANE_SAMPLER_CUSTOM, callbacks: &table, ..Config::new() };
         // SAFETY: the library copies the table. Its callbacks are for this user_data, which `drop` frees once.
         let made = unsafe { Sampler::create(&config) };
         if made.is_err() {

@@ -144,8 +144,9 @@ impl Pool {
     /// # Safety
     /// `stream` is a stream of the pool's device ("cuda": a CUstream or cudaStream_t; "none" and "mlock" ignore it).
     /// `device_memory` is memory of that device ("none" and "mlock": memory of this process) with room for `host`.
-    /// Until the stream has completed the copy, nobody else accesses that memory, and `host` is neither changed nor
-    /// unregistered.
+    /// Until the stream has completed the copy, nobody else accesses that memory, and `host` is neither changed, freed
+    /// nor unregistered: a [`Buffer`] or [`Registered`] that it belongs to is not dropped. A buffer may be released by
+    /// [`Buffer::release_on`] with this stream.
     pub unsafe fn copy<T>(&self, device_memory: *mut c_void, host: &[T], stream: *mut c_void) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         unsafe { self.copy_at(device_memory, host.as_ptr().cast(), std::mem::size_of_val(host) as u64, stream) }

@@ -6,9 +6,9 @@ use std::ptr::{null, null_mut, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::args::{c_string, nanoseconds};
+use crate::args::{armed, c_string, nanoseconds};
 use crate::closer::{Closer, Owner};
-use crate::error::{call, check_abi, only_ok, plain, Error, Status};
+use crate::error::{call, check_abi, only_ok, Error};
 use crate::sys;
 use crate::values::{Values, ValuesMut};
 
@@ -46,8 +46,8 @@ impl Receiver {
         // SAFETY: the configuration and its path are copied; `raw` is a local variable.
         call(|err| unsafe { sys::feedlane_rx_create(&config, &mut raw, err) })?;
         let raw = NonNull::new(raw).expect("a handle on success");
-        // SAFETY: nobody else has this handle; the functions of receivers.
-        let owner = unsafe { Owner::new(raw, sys::feedlane_rx_close, sys::feedlane_rx_destroy, ()) };
+        // SAFETY: nobody else has this handle.
+        let owner = unsafe { Owner::new(raw, ()) };
         Ok(Receiver { owner, message_bytes: wanted.message_bytes as usize })
     }
 
@@ -90,12 +90,8 @@ impl Receiver {
     /// Prepares to sleep in an event loop. `None`: call `receive` now. Otherwise sleep until this descriptor, whose
     /// number never changes, is readable.
     pub fn arm(&mut self) -> Result<Option<BorrowedFd<'_>>, Error> {
-        let mut fd = -1;
         // SAFETY: as above. The ring owns the descriptor, which is open as long as the receiver lives.
-        unsafe {
-            let status = plain(sys::feedlane_rx_arm(self.as_ptr(), &mut fd))?;
-            Ok((status != Status::AGAIN).then(|| BorrowedFd::borrow_raw(fd)))
-        }
+        unsafe { armed(|fd| sys::feedlane_rx_arm(self.as_ptr(), fd)) }
     }
 
     /// A closer, with which another thread can end a wait of this end.
@@ -184,8 +180,8 @@ impl Sender {
         let (mut raw, mut bytes) = (null_mut(), 0);
         only_ok(call(|err| make(&mut raw, &mut bytes, err))?)?;
         let raw = NonNull::new(raw).expect("a handle on success");
-        // SAFETY: nobody else has this handle; the functions of senders.
-        let owner = unsafe { Owner::new(raw, sys::feedlane_tx_close, sys::feedlane_tx_destroy, ()) };
+        // SAFETY: nobody else has this handle.
+        let owner = unsafe { Owner::new(raw, ()) };
         Ok(Sender { owner, message_bytes: bytes as usize })
     }
 

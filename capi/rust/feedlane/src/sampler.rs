@@ -2,7 +2,7 @@
 //! Samplers: the order of the indices of an epoch.
 use std::ptr::{null, null_mut, NonNull};
 
-use crate::error::{call, plain, text_of, Error, Status};
+use crate::error::{call, not_negative, plain, text_of, Error, Status};
 use crate::state::written;
 use crate::sys;
 use crate::sys::feedlane_sampler_config as Config;
@@ -149,18 +149,13 @@ impl Rank {
     }
 }
 
-/// A configuration whose other members have their defaults.
-pub(crate) fn of_kind(kind: i32) -> Config {
-    Config { kind, ..Config::new() }
-}
-
 impl Sampler {
     /// Creates a sampler of any kind.
     ///
     /// # Safety
     /// The pointers that `config.kind` reads are valid, and `count` and `stages` fit them. The library copies their
     /// contents, except `user_data` of callbacks.
-    pub(crate) unsafe fn create(config: &sys::feedlane_sampler_config) -> Result<Self, Error> {
+    pub(crate) unsafe fn create(config: &Config) -> Result<Self, Error> {
         let mut raw = null_mut();
         // SAFETY: the caller's promise; `raw` is a local variable.
         call(|err| unsafe { sys::feedlane_sampler_create(config, &mut raw, err) })?;
@@ -169,7 +164,7 @@ impl Sampler {
 
     /// Yields 0, 1, ... length - 1.
     pub fn sequential(length: i64) -> Result<Self, Error> {
-        let config = Config { length, ..of_kind(sys::FEEDLANE_SAMPLER_SEQUENTIAL) };
+        let config = Config { kind: sys::FEEDLANE_SAMPLER_SEQUENTIAL, length, ..Config::new() };
         // SAFETY: the kind reads no pointer.
         unsafe { Sampler::create(&config) }
     }
@@ -177,12 +172,13 @@ impl Sampler {
     /// Yields a permutation of 0 .. length - 1, or draws with replacement; the order differs in each epoch.
     pub fn random(wanted: Random) -> Result<Self, Error> {
         let config = Config {
+            kind: sys::FEEDLANE_SAMPLER_RANDOM,
             length: wanted.length,
             seed: wanted.seed,
             num_samples: wanted.num_samples,
             replacement: wanted.replacement.into(),
             shuffle: wanted.shuffle.to_c(),
-            ..of_kind(sys::FEEDLANE_SAMPLER_RANDOM)
+            ..Config::new()
         };
         // SAFETY: the kind reads no pointer.
         unsafe { Sampler::create(&config) }
@@ -191,11 +187,12 @@ impl Sampler {
     /// Yields these indices, in a different order in each epoch, or with `no_shuffle` in the given order.
     pub fn subset(indices: &[i64], no_shuffle: bool, seed: u64) -> Result<Self, Error> {
         let config = Config {
+            kind: sys::FEEDLANE_SAMPLER_SUBSET,
             indices: indices.as_ptr(),
             count: indices.len() as u64,
             no_shuffle: no_shuffle.into(),
             seed,
-            ..of_kind(sys::FEEDLANE_SAMPLER_SUBSET)
+            ..Config::new()
         };
         // SAFETY: there are `count` indices.
         unsafe { Sampler::create(&config) }
@@ -204,12 +201,13 @@ impl Sampler {
     /// Yields indices of `weights`, with probabilities in proportion to the weights.
     pub fn weighted(weights: &[f64], wanted: Weighted) -> Result<Self, Error> {
         let config = Config {
+            kind: sys::FEEDLANE_SAMPLER_WEIGHTED,
             weights: weights.as_ptr(),
             count: weights.len() as u64,
             num_samples: wanted.num_samples,
             seed: wanted.seed,
             without_replacement: wanted.without_replacement.into(),
-            ..of_kind(sys::FEEDLANE_SAMPLER_WEIGHTED)
+            ..Config::new()
         };
         // SAFETY: there are `count` weights.
         unsafe { Sampler::create(&config) }
@@ -218,10 +216,11 @@ impl Sampler {
     /// Yields batches of the indices of a copy of this sampler. Leave the loader's `batch_size` unset then.
     pub fn batches(&self, batch_size: i64, drop_last: bool) -> Result<Self, Error> {
         let config = Config {
+            kind: sys::FEEDLANE_SAMPLER_BATCH,
             inner: self.as_ptr(),
             batch_size,
             drop_last: drop_last.into(),
-            ..of_kind(sys::FEEDLANE_SAMPLER_BATCH)
+            ..Config::new()
         };
         // SAFETY: `inner` is valid.
         unsafe { Sampler::create(&config) }
@@ -230,6 +229,7 @@ impl Sampler {
     /// Yields every world-th index, starting with the rank-th, of an order that all ranks share.
     pub fn distributed(wanted: Distributed) -> Result<Self, Error> {
         let config = Config {
+            kind: sys::FEEDLANE_SAMPLER_DISTRIBUTED,
             length: wanted.length,
             world: wanted.world,
             rank: wanted.rank,
@@ -238,7 +238,7 @@ impl Sampler {
             drop_last: wanted.drop_last.into(),
             shuffle: wanted.shuffle.to_c(),
             detect_off: wanted.detect_off.into(),
-            ..of_kind(sys::FEEDLANE_SAMPLER_DISTRIBUTED)
+            ..Config::new()
         };
         // SAFETY: the kind reads no pointer.
         unsafe { Sampler::create(&config) }
@@ -248,6 +248,7 @@ impl Sampler {
     /// tokens of each sample.
     pub fn tokens(lengths: &[i64], wanted: Tokens) -> Result<Self, Error> {
         let config = Config {
+            kind: sys::FEEDLANE_SAMPLER_TOKENS,
             lengths: lengths.as_ptr(),
             count: lengths.len() as u64,
             max_tokens: wanted.max_tokens,
@@ -261,7 +262,7 @@ impl Sampler {
             world: wanted.world,
             rank: wanted.rank,
             detect_off: wanted.detect_off.into(),
-            ..of_kind(sys::FEEDLANE_SAMPLER_TOKENS)
+            ..Config::new()
         };
         // SAFETY: there are `count` lengths.
         unsafe { Sampler::create(&config) }
@@ -277,6 +278,7 @@ impl Sampler {
             return Err(Error::new(Status::ARGUMENT, "weights", found, needed, text));
         }
         let config = Config {
+            kind: sys::FEEDLANE_SAMPLER_MIXTURE,
             lengths: lengths.as_ptr(),
             count: lengths.len() as u64,
             weights: weights.as_ptr(),
@@ -290,7 +292,7 @@ impl Sampler {
             world: wanted.world,
             rank: wanted.rank,
             detect_off: wanted.detect_off.into(),
-            ..of_kind(sys::FEEDLANE_SAMPLER_MIXTURE)
+            ..Config::new()
         };
         // SAFETY: there are `count` lengths, `count` weights per stage and `stages` starts.
         unsafe { Sampler::create(&config) }
@@ -316,13 +318,13 @@ impl Sampler {
         let mut length = -1;
         // SAFETY: the handle is valid.
         plain(unsafe { sys::feedlane_sampler_length(self.as_ptr(), &mut length) })?;
-        Ok(Some(length).filter(|n| *n >= 0))
+        Ok(not_negative(length))
     }
 
     /// The position in the epoch.
     pub fn save(&mut self) -> Result<Vec<u8>, Error> {
         let raw = self.raw.as_ptr();
-        written(|buffer, cap, bytes, err| {
+        written(0, |buffer, cap, bytes, err| {
             // SAFETY: there is room for `cap` bytes.
             unsafe { sys::feedlane_sampler_save(raw, buffer, cap, bytes, err) }
         })

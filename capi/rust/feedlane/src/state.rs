@@ -41,11 +41,12 @@ impl StateInfo {
 }
 
 /// Calls a function that writes bytes and returns E_LIMIT with the length needed if there is too little room. Repeats
-/// the call until there is enough room.
+/// the call until there is enough room. The first call has room for `room` bytes.
 pub(crate) fn written(
+    room: usize,
     mut write: impl FnMut(*mut c_void, u64, *mut u64, *mut sys::feedlane_error) -> i32,
 ) -> Result<Vec<u8>, Error> {
-    let mut buffer: Vec<u8> = Vec::new();
+    let mut buffer = vec![0; room];
     loop {
         let mut report = Report::new();
         let mut bytes = 0;

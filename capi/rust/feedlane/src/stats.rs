@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The counters of a loader and of its workers.
-use crate::error::text_of;
+use crate::error::{not_negative, text_of};
 use crate::sys;
 
 macro_rules! counters {
@@ -103,9 +103,9 @@ impl WorkerStats {
             wait_ns: raw.wait_ns,
             state_since_ns: raw.state_since_ns,
             task_since_ns: Some(raw.task_since_ns).filter(|ns| *ns != 0),
-            epoch: Some(raw.epoch).filter(|n| *n >= 0),
-            batch: Some(raw.batch).filter(|n| *n >= 0),
-            row: Some(raw.row).filter(|n| *n >= 0),
+            epoch: not_negative(raw.epoch),
+            batch: not_negative(raw.batch),
+            row: not_negative(raw.row),
         }
     }
 }

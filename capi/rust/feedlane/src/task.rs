@@ -89,8 +89,9 @@ impl<'a> Work<'a> {
 
     /// All rows of a tensor, to be written in place.
     pub fn tensor_mut(&mut self, index: usize) -> Result<TensorMut<'_>, Error> {
-        let task = self.now(); // read again, because adding a tensor may move the descriptors
-                               // SAFETY: the task has `tensor_count` descriptors.
+        // Read again, because adding a tensor may move the descriptors.
+        let task = self.now();
+        // SAFETY: the task has `tensor_count` descriptors.
         let tensors = unsafe { slice_at(task.tensors, task.tensor_count as u64) };
         let raw = tensors.get(index).ok_or_else(|| Error::beyond("tensor", index, "task", tensors.len()))?;
         // SAFETY: until the commit only this worker, which borrows it mutably, reaches the task's memory.
@@ -124,15 +125,15 @@ impl<'a> Work<'a> {
 
     /// Attaches a copy of these bytes to the batch. The last call replaces earlier ones.
     pub fn set_metadata(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.keep(sys::FEEDLANE_STORE_METADATA, bytes)
+        self.store_bytes(sys::FEEDLANE_STORE_METADATA, bytes)
     }
 
     /// Iterable, pull form: saves the position in the shard after this batch, see [`Shard::save`](crate::Shard::save).
     pub fn set_state(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.keep(sys::FEEDLANE_STORE_STATE, bytes)
+        self.store_bytes(sys::FEEDLANE_STORE_STATE, bytes)
     }
 
-    fn keep(&mut self, kind: i32, bytes: &[u8]) -> Result<(), Error> {
+    fn store_bytes(&mut self, kind: i32, bytes: &[u8]) -> Result<(), Error> {
         let count = bytes.len() as u64;
         // SAFETY: the task is current; there are `count` bytes, which are copied.
         call(|err| unsafe { sys::feedlane_task_store(self.raw, kind, bytes.as_ptr().cast(), count, err) }).map(drop)
@@ -330,11 +331,18 @@ impl Task<'_> {
     }
 
     /// Delivers the batch. `rows` rows of every tensor must have been written.
-    pub fn commit(mut self, rows: usize) -> Result<(), Error> {
+    pub fn commit(self, rows: usize) -> Result<(), Error> {
+        match rows as u64 {
+            sys::FEEDLANE_EXHAUSTED => Err(Error::beyond("rows", rows, "task", self.count())),
+            rows => self.end(rows),
+        }
+    }
+
+    fn end(mut self, rows: u64) -> Result<(), Error> {
         // SAFETY: the task is current.
-        let end = call(|err| unsafe { sys::feedlane_task_commit(self.work.raw, rows as u64, err) });
-        // After E_ARGUMENT the task is still current, and dropping it fails it.
-        self.is_open = matches!(&end, Err(error) if error.status == Status::ARGUMENT);
+        let end = call(|err| unsafe { sys::feedlane_task_commit(self.work.raw, rows, err) });
+        // After these errors the task is still current, and dropping it fails it.
+        self.is_open = matches!(&end, Err(error) if matches!(error.status, Status::ARGUMENT | Status::STATE));
         end.map(drop)
     }
 
@@ -349,11 +357,8 @@ impl Task<'_> {
     }
 
     /// Iterable: reports that the shard has no more samples in this epoch.
-    pub fn exhausted(mut self) -> Result<(), Error> {
-        // SAFETY: the task is current.
-        let end = call(|err| unsafe { sys::feedlane_task_commit(self.work.raw, sys::FEEDLANE_EXHAUSTED, err) });
-        self.is_open = matches!(&end, Err(error) if error.status == Status::STATE);
-        end.map(drop)
+    pub fn exhausted(self) -> Result<(), Error> {
+        self.end(sys::FEEDLANE_EXHAUSTED)
     }
 }
 

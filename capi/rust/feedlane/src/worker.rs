@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::args::{c_text, nanoseconds};
+use crate::args::{armed, c_text, nanoseconds};
 use crate::callbacks::{dataset_table, shard_table, Dataset, Shard, WorkerInfo};
 use crate::closer::{Closer, Owner};
 use crate::error::{call, check_abi, plain, Error, Status};
@@ -170,7 +170,6 @@ impl Worker {
         loader: NonNull<sys::feedlane_loader>,
         pool: Option<Arc<Pool>>,
     ) -> Result<Option<Self>, Error> {
-        check_abi()?;
         // SAFETY: the caller's promise.
         Ok(unsafe { Worker::attached(-1, loader.as_ptr(), None, pool)?.0 })
     }
@@ -187,8 +186,8 @@ impl Worker {
         // SAFETY: the caller's promise; `raw` is a local variable.
         let status = call(|err| unsafe { sys::feedlane_worker_attach(fd, loader, timeout, &mut raw, err) })?;
         let worker = NonNull::new(raw).map(|raw| Worker {
-            // SAFETY: nobody else has this handle; the functions of workers.
-            owner: unsafe { Owner::new(raw, sys::feedlane_worker_close, sys::feedlane_worker_destroy, pool) },
+            // SAFETY: nobody else has this handle.
+            owner: unsafe { Owner::new(raw, pool) },
             not_sync: PhantomData,
         });
         Ok((worker, status))
@@ -239,12 +238,8 @@ impl Worker {
     /// Prepares to sleep in an event loop. `None`: call `next_task` now. Otherwise sleep until this descriptor, whose
     /// number never changes, is readable.
     pub fn arm(&mut self) -> Result<Option<BorrowedFd<'_>>, Error> {
-        let mut fd = -1;
         // SAFETY: as in `ready`. The worker owns the descriptor, which is open as long as the worker lives.
-        unsafe {
-            let status = plain(sys::feedlane_worker_arm(self.as_ptr(), &mut fd))?;
-            Ok((status != Status::AGAIN).then(|| BorrowedFd::borrow_raw(fd)))
-        }
+        unsafe { armed(|fd| sys::feedlane_worker_arm(self.as_ptr(), fd)) }
     }
 
     /// A closer, with which another thread can end a wait of this worker.

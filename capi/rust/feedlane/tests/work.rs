@@ -237,6 +237,41 @@ fn a_worker_waits_in_a_loop_of_its_own() -> Checked {
     Ok(())
 }
 
+/// Each outcome of a task that its worker does not end otherwise is a failure of its batch.
+#[test]
+fn a_task_that_is_not_committed_fails_its_batch() -> Checked {
+    let mut loader = of_threads(3)?;
+    let handle = loader.handle();
+    let thread = std::thread::spawn(move || {
+        let mut worker = worker_of(&handle).expect("a worker");
+        worker.ready().expect("told");
+        let mut refused = Vec::new();
+        loop {
+            match worker.next_task(None).expect("no error") {
+                NextTask::Task(task) => {
+                    let end = match task.batch() {
+                        0 => task.commit(usize::MAX), // FEEDLANE_EXHAUSTED
+                        1 => task.commit(2),
+                        _ => task.exhausted(), // of a map-style loader
+                    };
+                    refused.push(end.unwrap_err());
+                }
+                NextTask::End => return refused,
+                NextTask::Timeout | NextTask::Interrupted => {}
+            }
+        }
+    });
+    for batch in loader.epoch(0)? {
+        let error = batch.err().ok_or("no batch was made")?;
+        assert!(error.status == Status::SAMPLE && error.text.contains("the worker dropped the task"), "{}", error);
+    }
+    loader.close()?;
+    let refused = thread.join().expect("no panic");
+    let found: Vec<_> = refused.iter().map(|error| (error.status, error.argument.as_str(), error.needed)).collect();
+    assert_eq!(found, [(Status::ARGUMENT, "rows", 1), (Status::ARGUMENT, "rows", 1), (Status::STATE, "", 0)]);
+    Ok(())
+}
+
 fn poll(fd: std::os::unix::io::BorrowedFd<'_>) {
     #[repr(C)]
     struct PollFd {

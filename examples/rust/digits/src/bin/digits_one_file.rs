@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The digits in one file: a data set, two workers that are this program started again, a small network. With --digest it
-//! prints one number for ten epochs of bytes, as in every language; with --kill it kills a worker after 100 batches.
+//! prints one number for ten epochs of bytes, as in every language; with --kill it kills a worker in epoch 3.
 use std::process::{Command, ExitCode};
 
 use feedlane::{Batch, Dataset, Failure, Loader, Random, Row, Sampler, WorkerInfo};
@@ -71,15 +71,15 @@ fn main() -> Result<ExitCode, Failure> {
     let order = Sampler::random(Random { length: 1797, seed: 1, ..Random::default() })?;
     let builder = Loader::builder().sampler(&order).field::<u8>("image", &[8, 8]).field::<i64>("label", &[]);
     let mut loader = builder.batch_size(64).seed(1).workers(2).keep_workers(true).build()?;
-    let (monitor, mut hash, mut seen, mut score) = (loader.monitor()?, 0xcbf2_9ce4_8422_2325, 0, (0, 0));
+    let (monitor, mut hash, mut score) = (loader.monitor()?, 0xcbf2_9ce4_8422_2325, (0, 0));
     let start = |count| (0..count).map(|i| (feedlane::row_seed(1, 0, i) % 2001) as f32 / 1e4 - 0.1).collect();
     let mut network = Network(start(65 * HIDDEN as i64), start((HIDDEN as i64 + 1) * 10));
     for epoch in 0..if digest { 10 } else { 30 } {
         score = (0, 0);
         for batch in loader.epoch(epoch)? {
             let batch = batch?; // its memory goes back to the workers at the end of this round
-            seen += 1;
-            if let (true, Some(pid)) = (kill && seen == 100, monitor.workers()?[0].pid) {
+            if kill && (epoch, batch.number()) == (3, 12) {
+                let pid = monitor.workers()?[0].pid.ok_or("no worker to kill")?;
                 Command::new("sh").args(["-c", &format!("kill -KILL {}", pid)]).status()?;
             }
             if digest {
