@@ -195,12 +195,12 @@ bool add_cursor(PyObject* module);
 
 // sampler.cpp: Sampler.
 bool add_sampler(PyObject* module);
-// Creates one. It keeps `source`, which its callbacks use, or null. `target`: sampler_target of it. Null with an
-// exception.
+// Creates a Sampler, which keeps a reference to `source`, the object that its callbacks use, or null. sampler_target
+// returns `target`. Null with an exception.
 Ref new_sampler(const feedlane_sampler_config& config, PyObject* source, PyObject* target);
 // Null with a TypeError.
 const feedlane_sampler* sampler_handle(PyObject* object);
-// The object of callbacks_over that it draws from in the end; borrowed, null if there is none.
+// The `target` of the callbacks_over that yields its indices; borrowed. Null: no Python object yields them.
 PyObject* sampler_target(PyObject* object);
 
 // callbacks.cpp: the library's calls into Python.

@@ -170,10 +170,12 @@ Ref by_epoch(const Cursor& cursor, feedlane_loader* loader, const char* method, 
 bool must_copy(const Cursor& cursor, const LoaderCall& call) {
   if (cursor.held == 0) return false;
   feedlane_monitor* const monitor = call.monitor();
-  if (monitor == nullptr) PyErr_Clear();  // another thread closes the loader
+  if (monitor == nullptr) {  // another thread closes the loader
+    PyErr_Clear();
+    return false;
+  }
   auto stats = init<feedlane_stats>();
-  return monitor != nullptr && feedlane_monitor_get_stats(monitor, &stats) == FEEDLANE_OK &&
-         stats.slots_held >= cursor.held;
+  return feedlane_monitor_get_stats(monitor, &stats) == FEEDLANE_OK && stats.slots_held >= cursor.held;
 }
 
 // is_final: it is not to be copied any more.

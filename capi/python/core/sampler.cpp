@@ -105,9 +105,9 @@ class Elements {
     if (is_given_) PyBuffer_Release(&buffer_);
   }
   // Removes it from `members` if it is given. False with an exception.
-  bool take(PyObject* members, const char* name) {
+  bool read(PyObject* members, const char* name) {
     static_assert(sizeof(Element) == 8);
-    const Ref object = python::take(members, name);
+    const Ref object = take(members, name);
     is_given_ = object && PyObject_GetBuffer(object.get(), &buffer_, PyBUF_C_CONTIGUOUS) == 0;
     return is_given_ || !object;
   }
@@ -127,9 +127,13 @@ struct Arrays {
   // Sets the members that point to arrays, and their lengths. False with an exception, also if the library would read
   // beyond the end of one.
   bool set(Config& config, PyObject* members) {
-    if (!indices.take(members, "indices") || !lengths.take(members, "lengths") || !weights.take(members, "weights") ||
-        !from.take(members, "from_"))
+    if (!indices.read(members, "indices") || !lengths.read(members, "lengths") || !weights.read(members, "weights") ||
+        !from.read(members, "from_"))
       return false;
+    if (indices.is_given() && (lengths.is_given() || weights.is_given())) {  // `count` is the length of one of them
+      PyErr_SetString(PyExc_ValueError, "indices are given together with lengths or weights");
+      return false;
+    }
     config.indices = indices.data();
     config.lengths = lengths.data();
     config.weights = weights.data();
@@ -137,9 +141,7 @@ struct Arrays {
     config.stages = from.count();
     config.count = indices.is_given() ? indices.count() : lengths.is_given() ? lengths.count() : weights.count();
     const std::uint64_t parts = std::max<std::uint64_t>(config.stages, 1);
-    const bool is_short = lengths.is_given() && lengths.count() != config.count;
-    if (!is_short && (!weights.is_given() || (weights.count() / parts == config.count && weights.count() % parts == 0)))
-      return true;
+    if (!weights.is_given() || (weights.count() / parts == config.count && weights.count() % parts == 0)) return true;
     PyErr_Format(PyExc_ValueError, "%zu lengths and %zu weights for %zu stages: each stage needs a weight per length",
                  std::size_t{lengths.count()}, std::size_t{weights.count()}, std::size_t{parts});
     return false;

@@ -115,7 +115,9 @@ PyObject* commit(PyObject* self, PyObject* rows) {
   const unsigned long long count = PyLong_AsUnsignedLongLong(rows);
   if (PyErr_Occurred() != nullptr) return nullptr;
   const feedlane_task* const task = task_of(self);
-  return task != nullptr ? over(self, feedlane_task_commit(task, count, error_room())) : nullptr;
+  if (task == nullptr) return nullptr;
+  if (count == FEEDLANE_EXHAUSTED) return raise(FEEDLANE_E_ARGUMENT, "rows is 2^64 - 1: call exhausted()");
+  return over(self, feedlane_task_commit(task, count, error_room()));
 }
 
 PyObject* fail(PyObject* self, PyObject* args) {

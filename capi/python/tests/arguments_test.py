@@ -9,7 +9,7 @@ from unittest import mock
 
 from numpy_or_skip import np
 import feedlane
-from feedlane import _core, samplers
+from feedlane import _core, maker, samplers
 from datasets import Deadly, Ending, Handles, Numbers, Once, Stuck, end_worker, outcomes
 
 
@@ -81,11 +81,17 @@ class Orders(unittest.TestCase):
                 (OverflowError, "length=.*64 bits", _core.SAMPLER_SEQUENTIAL, {"length": 2**63}),
                 (TypeError, "no Sampler", _core.SAMPLER_BATCH, {"inner": [0]}),
                 (ValueError, "2 lengths and 3 weights", _core.SAMPLER_MIXTURE, {"lengths": two, "weights": array.array("d", three)}),
-                (ValueError, "2 lengths", _core.SAMPLER_TOKENS, {"lengths": two, "indices": three}),
+                (ValueError, "indices .*together with lengths", _core.SAMPLER_TOKENS, {"lengths": two, "indices": three}),
+                (ValueError, "indices .*or weights", _core.SAMPLER_SUBSET, {"weights": array.array("d", three), "indices": three}),
                 (feedlane.ArgumentError, "config.kind", 99, {})):
             with self.subTest(words), self.assertRaisesRegex(error, words):
                 _core.Sampler(kind, **members)
         self.assertEqual(_core.Sampler(_core.SAMPLER_SUBSET, indices=three, no_shuffle=True).next(9), [1, 2, 3])
+
+    def test_rows_that_would_mean_an_exhausted_shard(self):
+        with mock.patch.object(maker.Maker, "make", lambda _, task: task.commit(2**64 - 1)), \
+                feedlane.Loader(list(range(4)), 2) as loader, self.assertRaisesRegex(feedlane.SampleError, "2\\^64 - 1"):
+            next(iter(loader))
 
     def test_what_says_the_rank(self):
         found = {"RANK": "1", "WORLD_SIZE": "2"}
