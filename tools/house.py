@@ -8,6 +8,7 @@ Checks ROOT, by default the tree of this file. Appends what it found to REPORT, 
 FAILED", ends with 1 if anything failed. Each function below is one check: it yields a line for each thing that is wrong.
 """
 
+import ast
 import contextlib
 import glob
 import os
@@ -155,6 +156,50 @@ def includes_go_one_way(root):
             if target not in (None, room, "C headers", *INCLUDES[room]):
                 line = text.count("\n", 0, include.start()) + 1
                 yield f"{path}:{line}: {room} includes {name} of {target}, which the table in tools/house.py does not allow"
+
+
+PYTHON_CORE = "capi/python/core"
+
+
+def python_core_sees_the_c_headers(root):
+    """As every package, the compiled half of Python's has the public C headers and its own, and nothing of the library."""
+    for path, text in sources(root, PYTHON_CORE):
+        for found in re.finditer(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', text, re.M):
+            room, is_own = room_of(found[2]), os.path.dirname(found[2]) == "" and os.path.exists(
+                os.path.join(root, PYTHON_CORE, found[2]))
+            is_system = found[1] == "<" and room is None
+            if room != "C headers" and not is_own and not is_system:
+                yield f"{path}: includes {found[2]}, which is neither a public C header nor in {PYTHON_CORE}"
+
+
+def python_imports(node):
+    """The modules of the same package that code imports when it runs, in functions too."""
+    if isinstance(node, ast.ImportFrom) and node.level == 1:
+        yield from [node.module] if node.module else [name.name for name in node.names]
+    is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    for child in node.orelse if is_for_types else ast.iter_child_nodes(node):
+        yield from python_imports(child)
+
+
+def rust_uses(text):
+    return re.findall(r"\bcrate::(\w+)", re.sub(r"//.*", "", text))
+
+
+def modules_have_no_circles(root):
+    """Modules of a package that use each other are one module in several files."""
+    for folder, uses in (("capi/python/feedlane", lambda text: python_imports(ast.parse(text))),
+                         ("capi/rust/feedlane/src", rust_uses), ("capi/rust/feedlane-sys/src", rust_uses)):
+        used = {}
+        for path, text in sources(root, folder):
+            module = os.path.splitext(os.path.basename(path))[0]
+            used[module] = set(uses(text)) - {module}
+        # Takes away what uses nothing that is left, and what nothing left uses.
+        while ends := [module for module in used if not used[module] & used.keys()
+                       or not any(module in others for others in used.values())]:
+            for module in ends:
+                del used[module]
+        if used:
+            yield f"{folder}: modules that use each other: {', '.join(sorted(used))}"
 
 
 def classes_are_small(root):
@@ -325,6 +370,8 @@ CHECKS = (
     sources_name_their_licence,
     files_say_what_lives_there,
     includes_go_one_way,
+    python_core_sees_the_c_headers,
+    modules_have_no_circles,
     classes_are_small,
     differences_are_types,
     atomics_name_their_order,

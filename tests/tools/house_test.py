@@ -158,6 +158,27 @@ class Checks(unittest.TestCase):
     def test_a_room_without_a_row_is_found(self):
         self.assertEqual(len(self.found(house.includes_go_one_way, {"lib/attic/a.hpp": ""})), 1)
 
+    def test_python_s_core_has_the_c_headers_and_its_own(self):
+        check, core = house.python_core_sees_the_c_headers, house.PYTHON_CORE
+        sources = {f"{core}/own.hpp": "", f"{core}/a.cpp": '#include <Python.h>\n#include "own.hpp"\n#include "feedlane.h"\n'
+                   '#include "feedlane/loader.h"\n'}
+        self.assertEqual(self.found(check, sources), [])
+        for wrong in '"arena/dlpack_abi.hpp"', "<os/fd.hpp>", '"handle.hpp"', '"../../handle.hpp"', '"feedlane/row.hpp"':
+            sources[f"{core}/a.cpp"] = f"#include {wrong}\n"
+            self.assertEqual(len(self.found(check, {**sources, "capi/handle.hpp": ""})), 1, wrong)
+
+    def test_modules_that_use_each_other_are_found(self):
+        python, rust = "capi/python/feedlane/", "capi/rust/feedlane/src/"
+        files = {python + "__init__.py": "from .a import A\nfrom . import b", python + "b.py": "",
+                 python + "a.py": "from typing import TYPE_CHECKING\nfrom . import _core, b\nif TYPE_CHECKING:\n    from .c import C\n",
+                 python + "c.py": "def f():\n    from . import a", rust + "lib.rs": "mod a;\nuse crate::b::B;",
+                 rust + "a.rs": "use crate::b::B; // crate::lib", rust + "b.rs": "/// crate::a\nuse crate::sys;"}
+        self.assertEqual(self.found(house.modules_have_no_circles, files), [])
+        wrong = {**files, python + "b.py": "def f():\n    from . import c"}
+        self.assertEqual(self.found(house.modules_have_no_circles, wrong), ["capi/python/feedlane: modules that use each other: a, b, c"])
+        wrong = {**files, rust + "b.rs": "fn f() { crate::a::g() }"}
+        self.assertEqual(self.found(house.modules_have_no_circles, wrong), ["capi/rust/feedlane/src: modules that use each other: a, b"])
+
     def test_a_class_has_its_limits(self):
         check = house.classes_are_small
         methods, members = house.MOST
