@@ -89,7 +89,7 @@ end
 "Sleeps until the loader must be called again, or `seconds` have passed."
 function sleep_on(handle::Handle, address, seconds)
     descriptor = Ref{Int32}(-1)
-    L.feedlane_loader_arm(address, descriptor) == L.FEEDLANE_OK || return
+    check(L.feedlane_loader_arm(address, descriptor)) == L.FEEDLANE_OK || return
     handle.waiter === nothing && (handle.waiter = Waiter(descriptor[]))
     return sleep_on(handle.waiter, seconds)
 end

@@ -88,7 +88,7 @@ function serve(worker::Attached, data, ::Val{names}, specs::Tuple) where {names}
         elseif status == L.FEEDLANE_END
             break
         elseif status == L.FEEDLANE_TIMEOUT
-            L.feedlane_worker_arm(worker.address, descriptor) == L.FEEDLANE_OK || continue
+            check(L.feedlane_worker_arm(worker.address, descriptor)) == L.FEEDLANE_OK || continue
             waiter === nothing && (waiter = Waiter(descriptor[]))
             sleep_on(waiter, Inf)
         else
