@@ -66,8 +66,9 @@ typedef struct feedlane_histogram {
 } feedlane_histogram;
 
 /**
- * Percentiles of durations in ns; 0: there are no durations. The loader counts in eight buckets per power of two, so
- * each percentile differs from the exact value by at most an eighth.
+ * Percentiles of durations in ns: the shortest duration that at least 50, 90 or 99 % of all durations do not exceed;
+ * 0: there are no durations. The loader counts in eight buckets per power of two, so each percentile differs from the
+ * exact value by at most an eighth.
  */
 typedef struct feedlane_percentiles {
   uint64_t p50_ns; /**< the median */

@@ -73,9 +73,9 @@ inline double mean_ns(const Durations& histogram) {
   return histogram.count == 0 ? 0 : static_cast<double>(histogram.sum_ns) / static_cast<double>(histogram.count);
 }
 
-// The duration in ns that the given part (0 to 1) of the counted durations does not exceed; 0 if nothing was counted.
-// Assumes that durations are spread evenly within a bucket, so the error is at most an eighth. The library and its
-// commands compute all percentiles with this function.
+// The shortest duration in ns that at least the given part (0 to 1) of the counted durations does not exceed; 0 if
+// nothing was counted. Assumes that durations are spread evenly within a bucket, so the error is at most an eighth. The
+// library and its commands compute all percentiles of a loader with this function.
 inline double quantile(const Durations& histogram, double part) {
   const double wanted = part * static_cast<double>(histogram.count);
   double below = 0;

@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "bench.hpp"
 #include "channels.hpp"
@@ -24,8 +25,10 @@ struct Tail {
   double p50, p99, p999, max, receiver_share;
 };
 
-double quantile(std::vector<std::int64_t>& ns, double share) {
-  const auto at = std::min(static_cast<std::size_t>(share * static_cast<double>(ns.size())), ns.size() - 1);
+// The shortest duration that at least this share does not exceed, as the library's percentiles are defined; exact.
+double percentile(std::vector<std::int64_t>& ns, double share) {
+  const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(ns.size())));
+  const std::size_t at = std::clamp<std::size_t>(rank, 1, ns.size()) - 1;
   std::nth_element(ns.begin(), ns.begin() + static_cast<std::ptrdiff_t>(at), ns.end());
   return static_cast<double>(ns[at]);
 }
@@ -70,7 +73,7 @@ Tail latency_of(std::uint64_t rate, std::uint64_t count) {
     receiver_share = static_cast<double>(cpu_ns() - cpu) / static_cast<double>(now_ns() - began);
   }
   channel.close();
-  return {quantile(ns, 0.5), quantile(ns, 0.99), quantile(ns, 0.999), quantile(ns, 1), receiver_share};
+  return {percentile(ns, 0.5), percentile(ns, 0.99), percentile(ns, 0.999), percentile(ns, 1), receiver_share};
 }
 
 struct Row {
