@@ -141,7 +141,7 @@ Report cpp(const Options& options) {
   feedlane::Loader held_loader = inline_loader(raw, samples, held_rows);
   held_loader.start_epoch(0);
   const std::optional<feedlane::Batch> batch = held_loader.next();
-  if (!batch) fail("there is no batch");
+  if (!batch) fail("the loader returned no batch");
   std::int64_t epoch = 0;
 
   std::vector<Entry> entries = {

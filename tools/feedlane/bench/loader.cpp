@@ -52,7 +52,7 @@ double eventfd_us(std::int32_t processes, std::int64_t count) {
     there.push_back(::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
     back.push_back(::eventfd(0, EFD_CLOEXEC));
     epoll_event event{.events = EPOLLIN, .data = {.u32 = static_cast<std::uint32_t>(i)}};
-    if (::epoll_ctl(set, EPOLL_CTL_ADD, back.back(), &event) != 0) fail("epoll_ctl was refused");
+    if (::epoll_ctl(set, EPOLL_CTL_ADD, back.back(), &event) != 0) fail("epoll_ctl failed");
   }
   const std::int64_t each = count / processes;
   double us = 0;

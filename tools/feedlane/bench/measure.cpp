@@ -56,7 +56,7 @@ void allow(const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int cpu : cpus) CPU_SET(cpu, &set);
-  if (::sched_setaffinity(0, sizeof set, &set) != 0) fail("sched_setaffinity was refused");
+  if (::sched_setaffinity(0, sizeof set, &set) != 0) fail("cannot pin a process: sched_setaffinity failed");
 }
 
 }  // namespace
@@ -79,19 +79,19 @@ std::int64_t cpu_ns() {
 void wait_until_asleep(pid_t pid) {
   const std::int64_t latest = now_ns() + 10'000'000'000;
   for (int asleep = 0; asleep < 2;) {
-    if (now_ns() > latest) fail(fmt::format("process {} doesn't fall asleep", pid));
+    if (now_ns() > latest) fail(fmt::format("process {} did not sleep within 10 s", pid));
     (void)::usleep(1000);
     std::ifstream stat(fmt::format("/proc/{}/stat", pid));
     std::string line;
     std::getline(stat, line);
     const std::size_t name = line.rfind(')');
-    if (name == std::string::npos || name + 2 >= line.size()) fail(fmt::format("process {} has ended", pid));
+    if (name == std::string::npos || name + 2 >= line.size()) fail(fmt::format("process {} ended too early", pid));
     asleep = line[name + 2] == 'S' ? asleep + 1 : 0;
   }
 }
 
 Child::Child(std::size_t n, const std::function<void()>& body) : pid_(::fork()) {
-  if (pid_ < 0) fail("fork was refused");
+  if (pid_ < 0) fail("cannot start a process: fork failed");
   if (pid_ != 0) return;
   (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
   pin(n);
@@ -108,14 +108,14 @@ void Gate::pass(std::uint64_t everybody) {
   came_->fetch_add(1, std::memory_order_relaxed);  // counts, and orders nothing
   const std::int64_t latest = now_ns() + 60'000'000'000;
   while (came_->load(std::memory_order_relaxed) < everybody) {
-    if (now_ns() > latest) fail("another process didn't come");
+    if (now_ns() > latest) fail("another process did not start within 60 s");
     (void)::usleep(20);
   }
 }
 
 void* shared_memory(std::size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) fail(fmt::format("no memory for {} bytes", bytes));
+  if (memory == MAP_FAILED) fail(fmt::format("cannot allocate {} bytes", bytes));
   return memory;
 }
 

@@ -46,7 +46,7 @@ class BoostLanes {
   using Message = M;
   explicit BoostLanes(std::uint32_t lanes = 1, std::uint32_t push = 1, std::uint32_t pop = 1)
       : lanes_(lanes), push_(push), pop_(pop) {
-    if (lanes > most_lanes || push > most_at_once || pop > most_at_once) fail("more than BoostLanes is made for");
+    if (lanes > most_lanes || push > most_at_once || pop > most_at_once) fail("more than BoostLanes supports");
   }
   void open_sender() { queue_ = &shared_->queues[shared_->senders.fetch_add(1, std::memory_order_relaxed)]; }
   void open_receiver() {}
@@ -121,7 +121,7 @@ class Pipe {
  public:
   using Message = M;
   Pipe() {
-    if (::pipe2(fds_, O_CLOEXEC) != 0) fail("pipe2 was refused");
+    if (::pipe2(fds_, O_CLOEXEC) != 0) fail("pipe2 failed");
   }
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;
@@ -134,14 +134,14 @@ class Pipe {
   void send(const Message& m) {
     for (std::size_t done = 0; done < sizeof m;) {  // beyond PIPE_BUF in parts
       const ssize_t n = ::write(fds_[1], reinterpret_cast<const char*>(&m) + done, sizeof m - done);
-      if (n <= 0) fail("write to a pipe");
+      if (n <= 0) fail("cannot write to a pipe");
       done += static_cast<std::size_t>(n);
     }
   }
   void receive(Message& m) {
     for (std::size_t done = 0; done < sizeof m;) {
       const ssize_t n = ::read(fds_[0], reinterpret_cast<char*>(&m) + done, sizeof m - done);
-      if (n <= 0) fail("read from a pipe");
+      if (n <= 0) fail("cannot read from a pipe");
       done += static_cast<std::size_t>(n);
     }
   }
@@ -156,7 +156,7 @@ class Event {
  public:
   using Message = bench::Message;
   Event() : fd_(::eventfd(0, EFD_CLOEXEC)) {
-    if (fd_ < 0) fail("eventfd was refused");
+    if (fd_ < 0) fail("eventfd failed");
   }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
@@ -166,11 +166,11 @@ class Event {
   void close() {}
   void send(const Message& m) {
     *message_ = m;
-    if (::eventfd_write(fd_, 1) != 0) fail("write to an eventfd");
+    if (::eventfd_write(fd_, 1) != 0) fail("cannot write to an eventfd");
   }
   void receive(Message& m) {
     eventfd_t count = 0;
-    if (::eventfd_read(fd_, &count) != 0) fail("read from an eventfd");
+    if (::eventfd_read(fd_, &count) != 0) fail("cannot read from an eventfd");
     m = *message_;
   }
 
@@ -184,7 +184,7 @@ class EventQueue {
  public:
   using Message = bench::Message;
   EventQueue() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE)) {
-    if (fd_ < 0) fail("eventfd was refused");
+    if (fd_ < 0) fail("eventfd failed");
   }
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;
@@ -194,11 +194,11 @@ class EventQueue {
   void close() {}
   void send(const Message& m) {
     queue_.send(m);
-    if (::eventfd_write(fd_, 1) != 0) fail("write to an eventfd");
+    if (::eventfd_write(fd_, 1) != 0) fail("cannot write to an eventfd");
   }
   void receive(Message& m) {
     eventfd_t count = 0;
-    if (::eventfd_read(fd_, &count) != 0) fail("read from an eventfd");
+    if (::eventfd_read(fd_, &count) != 0) fail("cannot read from an eventfd");
     queue_.receive(m);
   }
 

@@ -30,7 +30,7 @@ std::string quoted(const std::string& text) {
 
 bool draw_with_gnuplot(const Plot& plot, const std::string& file) {
   std::FILE* gnuplot = ::popen("gnuplot", "w");
-  if (gnuplot == nullptr) fail("gnuplot can't be started");
+  if (gnuplot == nullptr) fail("cannot start gnuplot");
   fmt::print(gnuplot,
              "set terminal svg size 840,520 background rgb 'white' noenhanced\n"
              "set output {}\nset title {}\nset xlabel {}\nset ylabel {}\n"
@@ -56,18 +56,18 @@ void Plot::add(const std::string& name, double x_value, double y_value) {
 
 void Plot::draw(const std::string& file) const {
   observe::OutputFile output(file);
-  if (!output.create()) fail("no picture is drawn");
+  if (!output.create()) fail("cannot write the plot");
   // gnuplot would follow a link in the place of the file: it draws in a folder of this process.
   std::string folder = (std::filesystem::temp_directory_path() / "feedlane-plot-XXXXXX").string();
-  if (::mkdtemp(folder.data()) == nullptr) fail("no folder for the picture can be made");
+  if (::mkdtemp(folder.data()) == nullptr) fail("cannot create a folder for the plot");
   const std::string drawn = folder + "/plot.svg";
   const bool is_drawn = draw_with_gnuplot(*this, drawn);
   std::ifstream in(drawn, std::ios::binary);
   const std::string picture{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
-  if (!is_drawn || picture.empty()) fail("gnuplot drew no picture; is it installed (gnuplot-nox)?");
-  if (!output.put(picture)) fail("no picture is drawn");
+  if (!is_drawn || picture.empty()) fail("gnuplot drew no plot: is it installed (gnuplot-nox)?");
+  if (!output.put(picture)) fail("cannot write the plot");
 }
 
 }  // namespace bench

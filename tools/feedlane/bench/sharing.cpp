@@ -211,7 +211,7 @@ Report sharing(const Options& options) {
       options.bytes.empty() ? std::vector<std::uint64_t>{4096, 256 << 10, 1 << 20} : options.bytes;
   if (!options.json)
     fmt::print("{:>8} {:>9} {:>28} {:>24} {:>28} {:>24} {:>24}\n", "bytes", "consumers", "batches/s at the slowest",
-               "feeder + worker, us", "beside separate loaders", "their workers, us", "a consumer, us");
+               "feeder + worker, us", "over separate loaders", "their workers, us", "a consumer, us");
   for (const std::uint64_t bytes : sizes) {
     const std::int64_t batches = options.count((std::int64_t{256} << 20) / static_cast<std::int64_t>(bytes), 1000, 20);
     std::vector<Row> rows;

@@ -57,9 +57,9 @@ Pages measure_pages() {
   const std::int64_t began = now_ns();
   const int fd = ::memfd_create("feedlane-bench", MFD_CLOEXEC);
   if (fd < 0 || ::ftruncate(fd, arena_bytes) != 0 || ::fallocate(fd, 0, 0, arena_bytes) != 0)
-    fail("no memory for the arena");
+    fail("cannot allocate the arena");
   void* memory = ::mmap(nullptr, arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) fail("no memory for the arena");
+  if (memory == MAP_FAILED) fail("cannot allocate the arena");
   const std::int64_t filled = now_ns();
   (void)::munmap(memory, arena_bytes);
   (void)::close(fd);

@@ -50,7 +50,7 @@ Measured round_trip(std::uint64_t count) {
     m.words[0] = i;
     there.send(m);
     back.receive(m);
-    if (m.words[0] != i) fail("a message came back wrong");
+    if (m.words[0] != i) fail("a message came back with other contents");
   }
   const auto ns = static_cast<double>(now_ns() - began);
   cpu.end();
