@@ -29,7 +29,7 @@ constexpr double busy_share = 0.7;
 // From this share of the wait on, it is explained by processes that waited for a processor.
 constexpr double held_up_share = 0.5;
 constexpr const char* more_processors =
-    "end other programs, or let this one use more processors: taskset, cpuset.cpus, cpu.max, --cpus of a container";
+    "end other programs, or give this one more processors: taskset, cpuset.cpus, cpu.max, --cpus of a container";
 
 // Whether os::describe_process reports a process stopped by a signal or by a tracer.
 bool says_stopped(const std::string& state) { return state.starts_with("state T") || state.starts_with("state t"); }
@@ -128,7 +128,7 @@ class Interval {
     return tell(FEEDLANE_BOUND_DATA,
                 text_of("the data set: it runs in the thread that calls next, for %.0f %% of the time",
                         percent(exposed_share())),
-                "let workers make the batches: config.workers is 0");
+                "the loader runs inline: set config.workers to load in the background");
   }
 
   // A function below whose name begins with `finds` returns true if its rule applies, and then has filled in d_.
@@ -166,12 +166,12 @@ class Interval {
     const auto batch = static_cast<long long>(has_begun ? worker.batch : after_.oldest[w].batch);
     d_.worker = static_cast<std::int32_t>(w);
     (void)tell(FEEDLANE_BOUND_WORKER,
-               text_of("worker %zu (process %lld): it %s batch %lld for %s, and the trainer waits%s%s", w, pid,
-                       has_begun ? "has worked at" : "has not begun", batch, duration(age).c_str(),
+               text_of("worker %zu (process %lld): it %s batch %lld for %s, and the trainer is waiting%s%s", w, pid,
+                       has_begun ? "has worked on" : "has not begun", batch, duration(age).c_str(),
                        state.empty() ? "" : "; ", state.c_str()),
                is_stopped
-                   ? text_of("the process is stopped: kill -CONT %lld, or detach the debugger that holds it", pid)
-                   : "look at its stack; config.task_timeout_ns replaces workers that hang");
+                   ? text_of("the process is stopped: resume it with kill -CONT %lld, or detach the debugger", pid)
+                   : "inspect its stack; set config.task_timeout_ns to replace workers that hang");
   }
 
   // No other worker makes the batch that the trainer waits for: each is idle, or has had its task at most half as long.
@@ -190,7 +190,7 @@ class Interval {
     if (!says_stopped(state)) return false;
     const auto pid = static_cast<long long>(after_.info.pid);
     (void)tell(FEEDLANE_BOUND_TRAINER, text_of("the trainer: its process %lld is stopped; %s", pid, state.c_str()),
-               text_of("kill -CONT %lld, or detach the debugger that holds it", pid));
+               text_of("resume it with kill -CONT %lld, or detach the debugger", pid));
     return true;
   }
 
@@ -205,21 +205,20 @@ class Interval {
       if (w.state == FEEDLANE_WORKER_STARTING || w.state == FEEDLANE_WORKER_OPENING)
         since = std::min(since, w.state_since_ns);
     }
-    const char* const advice =
-        "make opening the data set cheaper, or keep workers from epoch to epoch (config.keep_workers)";
+    const char* const advice = "make the data set open faster, or keep workers between epochs (config.keep_workers)";
     const bool is_missed = is_waiting() || static_cast<double>(d_.exposed_ns) >= small_share * span();
     if (is_missed && ready == 0 && starting + opening != 0) {
       std::string text = "starting: no worker is ready";
-      if (starting != 0) text += text_of(", %zu of %zu start", starting, workers());
-      if (opening != 0) text += text_of(", %zu of %zu open their data sets", opening, workers());
-      text += text_of(", for %s", duration(static_cast<double>(after_.at_ns - since)).c_str());
+      if (starting != 0) text += text_of("; %zu of %zu are starting", starting, workers());
+      if (opening != 0) text += text_of("; %zu of %zu are opening their data sets", opening, workers());
+      text += text_of("; the first began %s ago", duration(static_cast<double>(after_.at_ns - since)).c_str());
       (void)tell(FEEDLANE_BOUND_STARTING, text, advice);
       return true;
     }
     const auto start = static_cast<double>(d_.start_ns);
     if (start < 0.5 * static_cast<double>(d_.exposed_ns) || start < 0.3 * span()) return false;
     (void)tell(FEEDLANE_BOUND_STARTING,
-               text_of("starting: next waited %s for the first batch of an epoch, %.0f %% of the time",
+               text_of("starting: next waited %s for first batches of epochs, %.0f %% of the time",
                        duration(start).c_str(), percent(start / span())),
                advice);
     return true;
@@ -228,14 +227,14 @@ class Interval {
   feedlane_diagnosis trainer_bound() {
     std::string text =
         d_.asked == 0
-            ? text_of("the trainer: it waited %.1f %% of the time", 100 * exposed_share())
-            : text_of("the trainer: %.0f %% of its batches were there when it asked, it waited %.1f %% of the time",
+            ? text_of("the trainer: it waited for %.1f %% of the time", 100 * exposed_share())
+            : text_of("the trainer: %.0f %% of its batches were ready when it asked; it waited for %.1f %% of the time",
                       percent(static_cast<double>(d_.ready) / static_cast<double>(d_.asked)), 100 * exposed_share());
-    if (d_.batches != 0) text += text_of(", and takes %s for a batch", duration(trainer_ns()).c_str());
+    if (d_.batches != 0) text += text_of(" and takes %s per batch", duration(trainer_ns()).c_str());
     std::string advice;
     const double needed = static_cast<double>(workers()) * busy() / busy_share;
     if (workers() > 1 && d_.batches > 10 && std::ceil(needed) < static_cast<double>(workers()))
-      advice = text_of("nothing to gain in loading: workers are busy %.0f %% of the time, %.0f would do",
+      advice = text_of("faster loading would not help: workers are busy for %.0f %% of the time; %.0f would be enough",
                        percent(busy()), std::max(1.0, std::ceil(needed)));
     return tell(FEEDLANE_BOUND_TRAINER, text, advice);
   }
@@ -248,13 +247,14 @@ class Interval {
     if (left >= workers() || after_.stats.slots_free != 0 || busy() > busy_share) return false;
     (void)tell(
         FEEDLANE_BOUND_SLOTS,
-        text_of("memory: %llu of %llu slots are held by the trainer, which leaves %llu for %zu workers; they are busy "
+        text_of("memory: the trainer holds %llu of %llu slots, which leaves %llu for %zu workers; they are busy for "
                 "%.0f %% of the time",
                 static_cast<unsigned long long>(held), static_cast<unsigned long long>(after_.stats.slots),
                 static_cast<unsigned long long>(left), workers(), percent(busy())),
         holds_more
-            ? text_of("release batches earlier, or say how many are held at once: config.held is %d", after_.info.held)
-            : "config.arena_bytes leaves fewer slots than the workers could use: raise it");
+            ? text_of("release batches earlier, or raise config.held (now %d) to the number that is held at once",
+                      after_.info.held)
+            : "raise config.arena_bytes: it allows fewer slots than the workers could use");
     return true;
   }
 
@@ -281,11 +281,11 @@ class Interval {
     (void)tell(
         FEEDLANE_BOUND_WORKER,
         text_of(
-            "worker %zu (process %lld): a batch takes it %s, the others %s; %.0f %% of the wait was for its batches",
+            "worker %zu (process %lld): it takes %s per batch, the others %s; %.0f %% of the wait was for its batches",
             slow, static_cast<long long>(after_.workers[slow].pid), duration(most).c_str(), duration(*middle).c_str(),
             percent((exposed_[slow] + now) / std::max(1.0, all_exposed + now))),
-        "see what this process shares its processor, disk or network with; with config.out_of_order it does not hold "
-        "up the others");
+        "check what else uses its processor, disk or network; with config.out_of_order, other workers' batches do not "
+        "wait for it");
     return true;
   }
 
@@ -302,17 +302,18 @@ class Interval {
     const bool are_held_up = knows_delays_ && worker_delay() + trainer_delay() >= held_up_share * exposed_share();
     const bool are_idle = static_cast<double>(d_.busy_ns) < held_up_share * waited && restarts_ == 0;
     if (!are_held_up && !are_idle) return false;
-    std::string text = text_of("the processors: workers are busy %.0f %% of the time, and the trainer waits %.0f %%",
-                               percent(busy()), percent(exposed_share()));
+    std::string text =
+        text_of("the processors: workers are busy for %.0f %% of the time, and the trainer waits for %.0f %%",
+                percent(busy()), percent(exposed_share()));
     if (knows_delays_)
       text += text_of("; workers waited for a processor for %.0f %% of the time, the trainer for %.0f %%",
                       percent(worker_delay()), percent(trainer_delay()));
-    else text += "; for how long they waited for a processor is not known";
+    else text += "; how long they waited for a processor is unknown";
     (void)tell(FEEDLANE_BOUND_PROCESSORS, text,
                are_held_up
                    ? more_processors
-                   : "see what else runs on these processors; if batches are small, larger ones: most of the time "
-                     "goes into handing them over");
+                   : "check what else runs on these processors; if batches are small, make them larger: most of the "
+                     "time is spent on handing them over");
     return true;
   }
 
@@ -320,22 +321,22 @@ class Interval {
     Durations all;
     for (const Durations& h : work_) add_to(all, h);
     const double mean = mean_ns(all);
-    std::string text = text_of("the data set: workers are busy %.0f %% of the time, and the trainer waits %.0f %%",
-                               percent(busy()), percent(exposed_share()));
+    std::string text =
+        text_of("the data set: workers are busy for %.0f %% of the time, and the trainer waits for %.0f %%",
+                percent(busy()), percent(exposed_share()));
     if (mean != 0) text += text_of("; a batch takes %s", duration(mean).c_str());
     std::string advice;
     if (busy() < busy_share) {
       if (all.count != 0)
-        text += text_of(" (median about %s, 99 of 100 below about %s)", duration(quantile(all, 0.5)).c_str(),
-                        duration(quantile(all, 0.99)).c_str());
+        text +=
+            text_of(" (p50 %s, p99 %s)", duration(quantile(all, 0.5)).c_str(), duration(quantile(all, 0.99)).c_str());
       if (restarts_ != 0) {
         text += text_of("; %llu workers were replaced", static_cast<unsigned long long>(restarts_));
-        advice = "find out why workers end: the loader's events and distinct errors say how";
+        advice = "find out why workers die: see the loader's events and errors";
       } else if (is_one_epoch_ && after_.info.iterable == 0 && d_.batches > 2 * workers()) {
         advice = text_of(
-            "batches come unevenly: more of them in flight even that out (%d for each worker: config.prefetch_factor, "
-            "or "
-            "config.arena_bytes where it is found by itself)",
+            "batches arrive at irregular intervals; prefetching more of them smooths this out (now %d per worker; see "
+            "config.prefetch_factor, or config.arena_bytes if the number is chosen automatically)",
             after_.info.prefetch_factor);
       }
     } else if (mean != 0 && trainer_ns() > 0) {
@@ -343,16 +344,18 @@ class Interval {
       const auto now = static_cast<double>(workers());
       const std::string takes = duration(trainer_ns());
       if (wanted > 16 * now)
-        advice = text_of("a faster data set: the trainer takes %s for a batch, more workers alone cannot keep up",
-                         takes.c_str());
+        advice =
+            text_of("make the data set faster: the trainer takes %s per batch, and more workers alone cannot keep up",
+                    takes.c_str());
       else if (wanted > now)
         advice = text_of(
-            "a faster data set, or %.0f workers instead of %zu if there are processors for them: the trainer "
-            "takes %s for a batch",
+            "make the data set faster, or use %.0f workers instead of %zu if enough processors are available: the "
+            "trainer "
+            "takes %s per batch",
             wanted, workers(), takes.c_str());
-      else advice = "a faster data set, or more workers";
+      else advice = "make the data set faster, or use more workers";
     } else {
-      advice = "a faster data set, or more workers";
+      advice = "make the data set faster, or use more workers";
     }
     return tell(FEEDLANE_BOUND_DATA, text, advice);
   }

@@ -107,7 +107,7 @@ class Machine(unittest.TestCase):
         self.group("user/job", memory_max=GIB + 1000, memory_events="low 0\noom 3\noom_kill 2")
         check = self.check("memory_limit")
         self.assertEqual((check["state"], check["found"]), ("problem", 2000))
-        self.assertIn("ended 2 processes", check["note"])
+        self.assertIn("killed 2 processes", check["note"])
 
     def test_cgroups_of_version_1(self):
         self.write("proc/self/cgroup", "5:cpu,cpuacct:/job\n4:memory:/job\n3:pids:/job\n0::/\n")
@@ -132,7 +132,7 @@ class Machine(unittest.TestCase):
         self.write("proc/8/status", "Uid:\t1001\t1001\nThreads:\t99\n")
         check = self.check("processes")
         self.assertEqual((check["state"], check["found"]), ("problem", 0))
-        self.assertIn("8 processes and threads of this user", check["note"])
+        self.assertIn("this user has 8 processes and threads", check["note"])
         self.group("user", pids_max="max", pids_current=5)
         self.limits["Max processes"] = 10000
         self.assertEqual(self.check("processes")["found"], 10000 - 8)
@@ -160,7 +160,7 @@ class Machine(unittest.TestCase):
         self.assertIn("vm.overcommit_memory=0", check["advice"])
 
     def test_ptrace(self):
-        for scope, state, advice in ((0, "ok", ""), (1, "ok", "without sudo"), (3, "warning", "restart of the machine")):
+        for scope, state, advice in ((0, "ok", ""), (1, "ok", "without sudo"), (3, "warning", "restart the machine")):
             self.write("proc/sys/kernel/yama/ptrace_scope", f"{scope}\n")
             check = self.check("ptrace")
             self.assertEqual((check["state"], check["found"]), (state, scope))

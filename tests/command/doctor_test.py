@@ -90,7 +90,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(loader["bound"], "data")
         found = finding(loader, "data")
         self.assertEqual(found["state"], "warning")
-        self.assertRegex(found["text"], "^the data set bounds the run: next waited for [0-9]+ % of the time$")
+        self.assertRegex(found["text"], "^the data set is the bottleneck: next waited for [0-9]+ % of the time$")
         self.assertNotEqual(found["advice"], "")
         self.assertEqual(kinds(loader), {"data"})
 
@@ -111,7 +111,7 @@ class Faults(unittest.TestCase):
         self.assertEqual((loader["bound"], loader["bound_worker"]), ("worker", 1), loader)
         found = finding(loader, "worker_slow")
         self.assertEqual(found["worker"], 1)
-        self.assertRegex(found["text"], rf"^worker 1 \(pid {slow}\) takes .* for a batch, the others .* times as long$")
+        self.assertRegex(found["text"], rf"^worker 1 \(pid {slow}\) takes .* per batch, the others .* times as long$")
         self.assertEqual([f["worker"] for f in loader["findings"] if f["kind"].startswith("worker")], [1])
         means = [worker["mean_work_ns"] for worker in loader["workers"]]
         self.assertGreater(means[1], 3 * max(means[0], means[2], means[3]))
@@ -204,7 +204,7 @@ class Faults(unittest.TestCase):
             self.assertRegex(error["text"], "sample [0-9]+ cannot be decoded")
             self.assertGreaterEqual(error["first_ago_ns"], error["last_ago_ns"])
             self.assertEqual(error["sample"] % 7, 0)
-            self.assertEqual(finding(loader, "errors")["text"], f"{error['count']} errors of 1 kind, see below")
+            self.assertEqual(finding(loader, "errors")["text"], f"{error['count']} errors of 1 kind: see below")
         self.assertGreater(errors_of(second)[0]["count"], errors_of(first)[0]["count"])
 
     def test_dying_workers(self):

@@ -78,7 +78,7 @@ TEST_CASE("idle workers are never the data set, also where it is not known how l
   run.after.delays.assign(2, -1);
   const feedlane_diagnosis d = run.diagnosis();
   CHECK(d.bound == FEEDLANE_BOUND_PROCESSORS);
-  CHECK(std::string(d.text).find("is not known") != std::string::npos);
+  CHECK(std::string(d.text).find("is unknown") != std::string::npos);
 }
 
 TEST_CASE("one busy worker of many can be the data set: the trainer waits for its batch") {

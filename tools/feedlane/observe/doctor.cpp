@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `feedlane doctor`: checks the machine and running loaders; what is wrong, and what to change.
+// `feedlane doctor`: checks the machine and running loaders, and suggests fixes.
 #include "doctor.hpp"
 
 #include <fmt/core.h>
@@ -89,7 +89,7 @@ void print_json(const Result& result) {
 void print_text(const Result& result) {
   print(result.machine);
   for (const LoaderReport& r : result.loaders) print(r);
-  if (result.loaders.empty()) fmt::print("\n{}\n", result.is_short ? "no loader was found" : "no loader runs");
+  if (result.loaders.empty()) fmt::print("\n{}\n", result.is_short ? "no loader was found" : "no loader is running");
   fmt::print("\nstatus: {}\n", word_of(result.state()));
 }
 
@@ -110,7 +110,7 @@ int run(const Options& options) {
 void add_doctor(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("doctor", "Check the machine and your running loaders, and say what to change");
+      app.add_subcommand("doctor", "Check the machine and your running loaders for problems, and suggest fixes");
   add_pid(*command, options->pid,
           "Check only this process's loaders (default: those of all your processes; root: all users')");
   command->add_option("--seconds", options->seconds, "Watch loaders for this many seconds (default: 2)")
@@ -118,8 +118,7 @@ void add_doctor(CLI::App& app, int& exit_status) {
       ->type_name("S");
   command->add_flag("--json", options->json, "Print one JSON value instead of text");
   command->add_option("--root", options->root)->group("");  // where /proc and /sys of a test are
-  command->footer(
-      "Exit status: 0 nothing was found, 1 warnings, 2 problems, 3 the process has no loader that can be read.");
+  command->footer("Exit status: 0 no findings, 1 warnings, 2 problems, 3 the process has no loader that can be read.");
   command->callback([options, &exit_status] { exit_status = run(*options); });
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says what a loader suffers from: what bounds it, which worker is slow, stopped or stuck, what failed.
+// Finds problems of a loader: its bottleneck, workers that are slow, stopped or stuck, and failures.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::string worker_text(const LoaderReport& r, std::int32_t w) {
 
 // The batch in hand, and for how long.
 std::string task_text(const WorkerReport& w) {
-  if (w.task_ns == 0) return fmt::format("it has no batch in hand, {} in its queue", w.queued);
+  if (w.task_ns == 0) return fmt::format("it has no batch in hand and {} in its queue", w.queued);
   std::string text =
       fmt::format("it has had batch {} of epoch {} in hand for {}", w.now.batch, w.now.epoch, time_text(w.task_ns));
   if (w.now.row >= 0) text += fmt::format(", at row {}", w.now.row);
@@ -53,23 +53,23 @@ std::optional<Finding> examine_process(const char* kind_of[3], const std::string
          State::problem,
          -1,
          fmt::format("{} is stopped (state T)", who),
-         fmt::format("kill -CONT {} continues it", pid),
+         fmt::format("resume it with kill -CONT {}", pid),
          stack_command(pid, p.state)};
   } else if (p.state == 't') {
     f = {kind_of[1],
          State::problem,
          -1,
          fmt::format("{} is stopped by its tracer, process {} (state t)", who, p.tracer),
-         "continue it in the debugger, or end the debugger",
+         "resume it in the debugger, or detach the debugger",
          fmt::format("ps -fp {}", p.tracer)};
   } else if (p.state == 'D' && sleeps_for_long) {
     f = {kind_of[2],
          State::problem,
          -1,
          fmt::format("{} is in uninterruptible sleep (state D)", who),
-         "storage that does not answer: a network file system, a failing disk; dmesg may say which",
+         "its storage may not respond: check dmesg, network file systems and disks",
          stack_command(pid, p.state)};
-    if (!p.wait.empty()) f.text += fmt::format(", waits in {}", p.wait);
+    if (!p.wait.empty()) f.text += fmt::format(", waiting in {}", p.wait);
   } else {
     return std::nullopt;
   }
@@ -82,7 +82,7 @@ void examine_trainer(LoaderReport& r) {
         {"trainer_ended",
          State::problem,
          -1,
-         fmt::format("the trainer (pid {}) has ended during the interval; these are its last numbers", r.pid),
+         fmt::format("the trainer (pid {}) ended during the interval; its last figures are shown", r.pid),
          {},
          {}});
     return;
@@ -100,7 +100,7 @@ void examine_trainer(LoaderReport& r) {
   if (step <= std::max(30 * second, 10 * usual)) return;
   r.findings.push_back({"trainer_hung", State::warning, -1,
                         fmt::format("{} has not asked for a batch for {}", who, time_text(step)),
-                        "its stack says what it does", stack_command(r.pid, r.trainer.state)});
+                        "its stack shows what it does instead", stack_command(r.pid, r.trainer.state)});
 }
 
 // ---- workers ----
@@ -125,7 +125,7 @@ bool examine_start(LoaderReport& r, std::int32_t w) {
   const std::string command = worker.pid == 0 ? "" : stack_command(worker.pid, worker.process.state);
   if (worker.now.state == FEEDLANE_WORKER_FAILED) {
     r.findings.push_back(
-        {"worker_failed", State::problem, w, who + " could not open its data set", "the errors below say why", {}});
+        {"worker_failed", State::problem, w, who + " could not open its data set", "see the errors below", {}});
     return true;
   }
   const bool is_opening = worker.now.state == FEEDLANE_WORKER_OPENING;
@@ -135,14 +135,13 @@ bool examine_start(LoaderReport& r, std::int32_t w) {
   Finding f{"worker_starting", State::warning, w, {}, {}, command};
   if (is_opening) {
     f.text = fmt::format("{} has been opening its data set for {}", who, time_text(since));
-    f.advice =
-        "do less when the data set is opened (imports, listing of files, downloads), or keep workers between epochs";
+    f.advice = "make the data set open faster (imports, file listings, downloads), or keep workers between epochs";
   } else if (r.info.start == FEEDLANE_START_EXTERNAL && worker.pid == 0) {
-    f.text = fmt::format("{} has been offered for {}, and no process has attached", who, time_text(since));
-    f.advice = "start a process with the descriptor of feedlane_loader_open_worker";
+    f.text = fmt::format("{} has waited for {} for a process to attach", who, time_text(since));
+    f.advice = "start a process that attaches with a descriptor from feedlane_loader_open_worker";
   } else {
     f.text = fmt::format("{} was started {} ago and has not attached", who, time_text(since));
-    f.advice = "look at what its program does before it attaches";
+    f.advice = "check what its program does before it attaches";
   }
   r.findings.push_back(std::move(f));
   return true;
@@ -154,11 +153,11 @@ bool examine_task(LoaderReport& r, std::int32_t w) {
   if (worker.task_ns <= long_task_ns(r)) return false;
   Finding f{"worker_hung", worker.task_ns > 10 * long_task_ns(r) ? State::problem : State::warning, w, {}, {}, {}};
   f.text = fmt::format("{} is stuck: {}", worker_text(r, w), task_text(worker));
-  if (usual != 0) f.text += fmt::format("; {} is usual", time_text(usual));
+  if (usual != 0) f.text += fmt::format("; a batch usually takes {}", time_text(usual));
   if (worker.process.state != 0)
     f.text += fmt::format(" (state {}, {}{})", worker.process.state, state_words(worker.process.state),
-                          worker.process.wait.empty() ? "" : ", waits in " + worker.process.wait);
-  f.advice = "its stack says where; config.task_timeout_ns replaces workers that hang";
+                          worker.process.wait.empty() ? "" : ", waiting in " + worker.process.wait);
+  f.advice = "its stack shows where; set config.task_timeout_ns to replace workers that hang";
   if (worker.pid != 0) f.command = stack_command(worker.pid, worker.process.state);
   r.findings.push_back(std::move(f));
   return true;
@@ -189,11 +188,12 @@ void examine_pace(LoaderReport& r, std::int32_t w) {
   if (worker.pid != 0) f.command = stack_command(worker.pid, worker.process.state);
   if (others != 0 && own > others + millisecond && double(own) > much * double(others)) {
     if (!is_bound && exposed_share(r) < hidden) return;
-    f.text = fmt::format("{} takes {} for a batch, the others {}: {:.0f} times as long", worker_text(r, w),
+    f.text = fmt::format("{} takes {} per batch, the others {}: {:.0f} times as long", worker_text(r, w),
                          time_text(own), time_text(others), double(own) / double(others));
-    f.advice = r.info.iterable != 0
-                   ? "its shard, its storage or its processor is slower than the others'"
-                   : "its storage or its processor is slower than the others'; out_of_order hides some of it";
+    f.advice =
+        r.info.iterable != 0
+            ? "compare its shard, storage and processor with the others'"
+            : "compare its storage and processor with the others'; config.out_of_order hides a part of the delay";
   } else if (is_bound) {
     f.text = r.diagnosis.text;
     f.advice = r.diagnosis.advice;
@@ -219,7 +219,7 @@ void examine_awaited(LoaderReport& r) {
     if (f.worker < 0 || f.worker != r.awaited || f.state != State::problem) continue;
     r.diagnosis.bound = FEEDLANE_BOUND_WORKER;
     r.diagnosis.worker = f.worker;
-    (void)fmt::format_to_n(r.diagnosis.text, sizeof r.diagnosis.text - 1, "{}, and the trainer waits for it{:c}",
+    (void)fmt::format_to_n(r.diagnosis.text, sizeof r.diagnosis.text - 1, "{}, and the trainer is waiting for it{:c}",
                            f.text, '\0');
     (void)fmt::format_to_n(r.diagnosis.advice, sizeof r.diagnosis.advice - 1, "{}{:c}", f.advice, '\0');
     return;
@@ -233,7 +233,7 @@ void examine_bound(LoaderReport& r) {
     r.findings.push_back({"data",
                           State::warning,
                           -1,
-                          fmt::format("the data set bounds the run: next waited for {:.0f} % of the time",
+                          fmt::format("the data set is the bottleneck: next waited for {:.0f} % of the time",
                                       100 * std::min(1.0, exposed_share(r))),
                           d.advice,
                           {}});
@@ -269,9 +269,9 @@ void examine_held(LoaderReport& r) {
       {"held",
        State::warning,
        -1,
-       fmt::format("the trainer holds {} batches that it was given long ago, batch {} of epoch {} for {}", count,
+       fmt::format("the trainer has not released {} old batches; it has held batch {} of epoch {} for {}", count,
                    oldest->batch, oldest->epoch, time_text(longest)),
-       "release batches, or copy what is to be kept; config.held is how many may be held at once",
+       "release batches, or copy the data to keep; if the program needs them, raise config.held",
        {}});
 }
 
@@ -285,7 +285,7 @@ void examine_restarts(LoaderReport& r) {
   add(s.restarts_signal, "killed by a signal");
   add(s.restarts_exit, "exited");
   add(s.restarts_hung, "hung");
-  add(s.restarts_invalid, "sent something invalid");
+  add(s.restarts_invalid, "sent invalid results");
   add(s.restarts_unattached, "ended before they attached");
   Finding f{
       "restarts", State::warning,
@@ -294,10 +294,10 @@ void examine_restarts(LoaderReport& r) {
   const std::uint64_t killed = killed_for_memory(System{"", std::to_string(r.pid)});
   if (s.restarts_signal != 0 && killed != 0)
     f.advice = fmt::format(
-        "the OOM killer has ended {} processes of this cgroup: raise its memory limit, or lower the memory "
-        "of a worker",
+        "the OOM killer has killed {} processes of this cgroup: raise its memory limit, or reduce the memory use "
+        "of workers",
         killed);
-  else f.advice = "the errors below say which, and how each ended";
+  else f.advice = "the errors below show how each worker ended";
   r.findings.push_back(std::move(f));
 }
 
@@ -315,7 +315,7 @@ void examine_errors(LoaderReport& r) {
   }
   const auto tell = [&r](const char* kind, const char* word, const Sum& sum) {
     if (sum.kinds == 0) return;
-    const std::string text = fmt::format("{} {}{} of {} kind{}, see below", sum.count, word, sum.count == 1 ? "" : "s",
+    const std::string text = fmt::format("{} {}{} of {} kind{}: see below", sum.count, word, sum.count == 1 ? "" : "s",
                                          sum.kinds, sum.kinds == 1 ? "" : "s");
     r.findings.push_back({kind, State::warning, -1, text, {}, {}});
   };
@@ -333,8 +333,8 @@ void examine_descriptors(LoaderReport& r) {
       {"descriptors",
        State::warning,
        -1,
-       fmt::format("the trainer has {} of {} descriptors open: too few are left to replace a worker", open, limit),
-       fmt::format("prlimit --pid {} --nofile={}, and ulimit -n before the next start", r.pid, 2 * limit),
+       fmt::format("the trainer has {} of {} descriptors open: too few are free to replace a worker", open, limit),
+       fmt::format("prlimit --pid {} --nofile={} now, and ulimit -n before the next start", r.pid, 2 * limit),
        {}});
 }
 

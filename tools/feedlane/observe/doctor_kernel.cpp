@@ -29,8 +29,7 @@ namespace observe {
 namespace {
 
 constexpr const char* sandbox_advice =
-    "where the kernel is recent enough, a sandbox refuses it: allow the system call in the seccomp profile of the "
-    "container";
+    "if the kernel is recent enough, a sandbox blocks the system call: allow it in the container's seccomp profile";
 
 // "refused: " and why.
 Json refused(const char* what) { return fmt::format("{}: {}", what, std::strerror(errno)); }
@@ -44,7 +43,7 @@ Check check_version() {
   Check c{"kernel", State::ok, name.release, fmt::format("{}.{}", least.first, least.second), "", {}, {}};
   if (version >= least) return c;
   c.state = State::problem;
-  c.advice = "a later kernel";
+  c.advice = "use a later kernel";
   return c;
 }
 
@@ -60,7 +59,7 @@ Check check_memfd() {
     c.advice = sandbox_advice;
   } else if (::ftruncate(fd.get(), 4096) != 0 || ::fallocate(fd.get(), 0, 0, 4096) != 0) {
     c.found = refused("fallocate");
-    c.advice = "free memory, or raise RLIMIT_FSIZE: see the checks memory, memory_limit and file_size";
+    c.advice = "free memory, or raise RLIMIT_FSIZE: see memory, memory_limit and file_size";
   } else if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_FUTURE_WRITE) != 0) {
     c.found = refused("F_ADD_SEALS");
     c.advice = sandbox_advice;
@@ -99,7 +98,7 @@ Check check_membarrier() {
     c.found = refused("membarrier");
   else return c;
   c.state = State::warning;
-  c.note = "messages of rings cost a fence each, and event loops can't be armed on them";
+  c.note = "each message of a ring costs a fence, and event loops cannot be armed on rings";
   c.advice = sandbox_advice;
   return c;
 }
@@ -118,15 +117,15 @@ std::string huge_page_rule(const System& system) {
 
 Check check_huge_pages(const System& system, const Demand& demand) {
   const std::string rule = huge_page_rule(system);
-  Check c{"huge_pages", State::ok, rule, Json(), "", "of shared memory; loaders of 8 MiB and more use them", {}};
+  Check c{"huge_pages", State::ok, rule, Json(), "", "for shared memory; used by loaders of 8 MiB or more", {}};
   const bool none = rule == "absent" || rule == "never" || rule == "deny";
   if (!none || demand.small_pages == 0) return c;
   c.state = State::warning;
   c.needed = "advise";
-  c.note = fmt::format("a loader has {} in small pages: it starts, ends and recovers more slowly",
+  c.note = fmt::format("a loader has {} in small pages, so it starts, ends and recovers more slowly",
                        bytes_text(double(demand.small_pages)));
   c.advice = rule == "absent"
-                 ? "a kernel with CONFIG_TRANSPARENT_HUGEPAGE"
+                 ? "use a kernel with CONFIG_TRANSPARENT_HUGEPAGE"
                  : "echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled, then start the "
                    "trainer again";
   return c;
@@ -140,11 +139,11 @@ Check check_overcommit(const System& system) {
   const std::uint64_t limit = number_after(system.proc("meminfo"), "CommitLimit:").value_or(0) * 1024;
   const std::uint64_t used = number_after(system.proc("meminfo"), "Committed_AS:").value_or(0) * 1024;
   const std::uint64_t left = limit - std::min(limit, used);
-  c.note = fmt::format("strict: {} of {} are left", bytes_text(double(left)), bytes_text(double(limit)));
+  c.note = fmt::format("strict accounting: {} of {} are left", bytes_text(double(left)), bytes_text(double(limit)));
   if (left >= limit / 10) return c;
   c.state = State::warning;
   c.needed = 0;
-  c.advice = "sudo sysctl vm.overcommit_memory=0, or a larger vm.overcommit_ratio: forks and segments are refused";
+  c.advice = "forks and segments may be refused: sudo sysctl vm.overcommit_memory=0, or raise vm.overcommit_ratio";
   return c;
 }
 
@@ -158,8 +157,8 @@ Check check_ptrace(const System& system) {
   if (*scope >= 3) {
     c.state = State::warning;
     c.needed = 1;
-    c.note = "no debugger may attach to a worker before the machine was started again";
-    c.advice = "kernel.yama.ptrace_scope = 1 in /etc/sysctl.d, and a restart of the machine";
+    c.note = "no debugger may attach to a worker until the machine is restarted";
+    c.advice = "set kernel.yama.ptrace_scope = 1 in /etc/sysctl.d and restart the machine";
   } else if (!may) {
     c.note = "gdb and py-spy need sudo to attach to a worker";
     c.advice = "sudo sysctl kernel.yama.ptrace_scope=0 to attach without sudo";

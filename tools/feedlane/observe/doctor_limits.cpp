@@ -75,9 +75,9 @@ Check check_locked_memory(const System& system, const Demand& demand) {
           amount(limit.soft),
           needed,
           "bytes",
-          "counts for pools of the backend mlock alone",
+          "matters only for pools with the mlock backend",
           {}};
-  if (has_capability(system, cap_ipc_lock)) c.note = "not applied: the process has CAP_IPC_LOCK";
+  if (has_capability(system, cap_ipc_lock)) c.note = "does not apply: the process has CAP_IPC_LOCK";
   else if (limit.soft < needed) c.state = State::warning;
   if (c.state != State::ok)
     c.advice = fmt::format(
@@ -97,13 +97,13 @@ Check check_processes(const System& system, const Demand& demand) {
   if (limit.soft != unlimited && !is_free) {
     const std::uint64_t used = threads_of_user(system);
     left = limit.soft - std::min(limit.soft, used);
-    c.note = fmt::format("left of a limit of {}, with {} processes and threads of this user", limit.soft, used);
+    c.note = fmt::format("left of a limit of {}; this user has {} processes and threads", limit.soft, used);
     c.advice = "ulimit -u in the shell that starts the trainer, or nproc in /etc/security/limits.conf";
   }
   const auto group = task_limit(system);
   if (group && group->left() < left) {
     left = group->left();
-    c.note = fmt::format("left of {} of cgroup {}", group->limit, group->group);
+    c.note = fmt::format("left of a limit of {} of cgroup {}", group->limit, group->group);
     c.advice = "raise pids.max of the cgroup: TasksMax= of a systemd unit, --pids-limit of a container";
   }
   c.found = amount(left);
@@ -121,7 +121,7 @@ Check check_size_limit(const System& system, const Demand& demand, const char* n
   Check c{name, State::ok, amount(limit.soft), memory, "bytes", {}, {}};
   if (limit.soft >= memory) return c;
   c.state = demand.data_bytes > limit.soft ? State::problem : State::warning;
-  c.note = "a loader with more memory than that is refused with E_LIMIT";
+  c.note = "a loader that needs more memory than this gets E_LIMIT";
   c.advice = fmt::format("ulimit {} unlimited in the shell that starts the trainer", option);
   return c;
 }
@@ -134,7 +134,8 @@ Check check_memory(const System& system) {
   if (available >= all / 20) return c;
   c.state = available < all / 100 ? State::problem : State::warning;
   c.advice =
-      "end other programs, or lower prefetch_factor, batch_size or arena_bytes: a loader that does not fit is E_MEMORY";
+      "end other programs, or lower prefetch_factor, batch_size or arena_bytes: a loader that does not fit gets "
+      "E_MEMORY";
   return c;
 }
 
@@ -144,9 +145,9 @@ Check check_memory_limit(const System& system) {
   if (!group) return c;
   c.found = group->left();
   c.needed = group->limit / 20;
-  c.note = fmt::format("left of {} of cgroup {}", bytes_text(double(group->limit)), group->group);
+  c.note = fmt::format("left of a limit of {} of cgroup {}", bytes_text(double(group->limit)), group->group);
   if (const std::uint64_t killed = killed_for_memory(system); killed != 0)
-    c.note += fmt::format("; its OOM killer has ended {} processes", killed);
+    c.note += fmt::format("; its OOM killer has killed {} processes", killed);
   if (group->left() >= group->limit / 20) return c;
   c.state = group->left() < group->limit / 100 ? State::problem : State::warning;
   c.advice =
@@ -164,13 +165,13 @@ Check check_processors(const System& system, const Demand& demand) {
   if (quota && quota->processors < allowed)
     c.note = fmt::format("{} by affinity, {:.2f} by the quota of cgroup {}", allowed, quota->processors, quota->group);
   if (demand.workers > 0) {
-    c.note += fmt::format("{}{} workers run", c.note.empty() ? "" : "; ", demand.workers);
+    c.note += fmt::format("{}{} workers are running", c.note.empty() ? "" : "; ", demand.workers);
   }
   // More workers than processors are right for a data set that waits for storage: what a loader lacks was measured.
   if (demand.is_short_of_processors) {
     c.state = State::warning;
-    c.note += fmt::format("{}a loader below is bound by them", c.note.empty() ? "" : "; ");
-    c.advice = "end other programs, or let the trainer use more: taskset, cpuset.cpus, cpu.max, --cpus of a container";
+    c.note += fmt::format("{}they are the bottleneck of a loader below", c.note.empty() ? "" : "; ");
+    c.advice = "end other programs, or give the trainer more: taskset, cpuset.cpus, cpu.max, --cpus of a container";
   }
   if (demand.throttled_ns > demand.interval_ns / 20 && demand.interval_ns != 0) {
     c.state = State::warning;

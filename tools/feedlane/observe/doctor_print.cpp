@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints what was found: for people, and as JSON.
+// Prints checks and findings, as text and as JSON.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -202,7 +202,7 @@ void print(const LoaderReport& r) {
   const std::string name = r.info.name[0] == '\0' ? "" : fmt::format(" \"{}\"", printable(r.info.name));
   fmt::print("\nloader {} of process {}{}: {}\n", r.nth, r.pid, name, r.program);
   print_bound(r);
-  fmt::print("           {} batches in {}, {:.1f} a second; next waited for {}\n", d.batches, duration(seconds),
+  fmt::print("           {} batches in {}, {:.1f} per second; next waited for {}\n", d.batches, duration(seconds),
              seconds > 0 ? double(d.batches) / seconds : 0.0, duration(double(d.exposed_ns) / 1e9));
   for (const Finding& f : r.findings)
     if (!is_said(r, f)) print_finding(f);

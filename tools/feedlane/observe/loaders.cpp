@@ -56,9 +56,8 @@ std::vector<Found> loaders_of(std::int64_t pid, feedlane::Error& error, bool is_
       slots += monitor->stats().slots;
       all.push_back({pid, static_cast<int>(nth), program_of(pid), std::move(*monitor)});
       if (is_chosen || (workers <= most_workers && slots <= most_slots)) continue;
-      error =
-          limit_error(fmt::format("its loaders have {} workers and {} slots, more than {} and {}: they are left out",
-                                  workers, slots, most_workers, most_slots));
+      error = limit_error(fmt::format("skipped: its loaders have {} workers and {} slots; the limits are {} and {}",
+                                      workers, slots, most_workers, most_slots));
       return {};
     }
     if (why.code() == 0) return all;  // END: there are no more
@@ -94,8 +93,7 @@ std::vector<Found> all_loaders(std::vector<Unreadable>& unreadable) {
     std::size_t& count = of_user[process.user];
     count += found.size();
     if (count > most_of_user) {
-      error = limit_error(
-          fmt::format("user {} has more than {} loaders: this process's are left out", process.user, most_of_user));
+      error = limit_error(fmt::format("skipped: user {} has more than {} loaders", process.user, most_of_user));
       found.clear();
     }
     if (is_unreadable(error)) unreadable.push_back({process.pid, program_of(process.pid), error});

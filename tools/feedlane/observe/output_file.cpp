@@ -69,7 +69,7 @@ bool OutputFile::create_named() {
 bool OutputFile::create() {
   struct stat about {};
   if (::lstat(path_.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    say("{} is {}: name a regular file, or one that does not exist", path_,
+    say("{} is {}: choose a regular file or a new name", path_,
         S_ISLNK(about.st_mode)   ? "a symbolic link, which is not followed"
         : S_ISDIR(about.st_mode) ? "a folder"
                                  : "a device, pipe or socket");

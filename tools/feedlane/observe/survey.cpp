@@ -107,11 +107,10 @@ Survey survey(std::int64_t pid, bool is_chosen) {
   const std::size_t segments_at_most = is_chosen ? most_segments_of_chosen : most_segments;
   while (const dirent* entry = ::readdir(folder.get())) {
     if (++descriptors > most || loaders.size() + rings.size() > 8 * segments_at_most) {
-      found.refusal = limit_error(
-          descriptors > most ? fmt::format("it has more than {} descriptors: it is left out", most)
-                             : fmt::format("it has more than {} descriptors that are named as those of loaders "
-                                           "and rings: it is left out",
-                                           8 * segments_at_most));
+      found.refusal =
+          limit_error(descriptors > most ? fmt::format("skipped: it has more than {} descriptors", most)
+                                         : fmt::format("skipped: it has more than {} descriptors of loaders and rings",
+                                                       8 * segments_at_most));
       return found;
     }
     char target[64];
@@ -127,9 +126,9 @@ Survey survey(std::int64_t pid, bool is_chosen) {
   found.rings = in_order(std::move(rings));
   const std::size_t segments = std::max(found.loaders.size(), found.rings.size());
   if (segments > segments_at_most || segments * descriptors > (is_chosen ? most_reads_of_chosen : most_reads))
-    found.refusal = limit_error(fmt::format(
-        "its {} descriptors are named as those of {} loaders and {} rings, more than a trainer has: it is left out",
-        descriptors, found.loaders.size(), found.rings.size()));
+    found.refusal = limit_error(
+        fmt::format("skipped: its {} descriptors include those of {} loaders and {} rings, more than a trainer has",
+                    descriptors, found.loaders.size(), found.rings.size()));
   return found;
 }
 

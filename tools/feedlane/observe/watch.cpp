@@ -76,7 +76,8 @@ void Watch::drop_those_of(std::int64_t pid, std::vector<Watched>& of_process, st
                                       [&](const Found& f) { return is_same(f.monitor.info(), w.before.info); });
     const bool is_unknown = !is_there && is_cut_short(error);
     if (is_unknown && !w.is_unknown)
-      say("whether {} has ended is not known, and looked for again: {}", title(w.found, w.before.info), error.what());
+      say("{} cannot be read and may have ended; it will be tried again: {}", title(w.found, w.before.info),
+          error.what());
     w.is_unknown = is_unknown;
     if (is_there || is_unknown) kept.push_back(std::move(w));
     else say("{} has ended", title(w.found, w.before.info));
