@@ -6,7 +6,7 @@ Usage: pictures.py terminal TEXT OUT [TITLE]
        pictures.py trace TRACE OUT [FROM_MS UNTIL_MS]
 
 TEXT is output with its colours (ANSI escape sequences), as `script -qc COMMAND` records it. TRACE is a file of
-`feedlane trace --json`; the picture shows every track that has something between the two times, counted from the first
+`feedlane trace -o FILE.json`; the picture shows every track that has something between the two times, counted from the first
 event. Both are drawn from the file alone: nothing is added or left out but what does not fit the times.
 """
 

@@ -27,8 +27,8 @@ def commands(pid, folder):
     for one in ([], [str(pid)]):
         yield ["ls", "--seconds", "0.01", *one]
         yield ["ls", "--seconds", "0.01", "--json", *one]
-        yield ["top", "--once", "--interval", "0.05", *one]
-        yield ["top", "--once", "--interval", "0.05", "--workers", "--json", *one]
+        yield ["top", "--count", "1", "--no-wait", "--seconds", "0.05", *one]
+        yield ["top", "--count", "1", "--no-wait", "--seconds", "0.05", "--workers", "--json", *one]
         yield ["metrics", *one]
         yield ["metrics", "--json", *one]
         yield ["metrics", *one, "-o", f"{folder}/feedlane.prom"]
@@ -67,7 +67,7 @@ class Beside(unittest.TestCase):
         for kind in ("racing_trace", "many_workers"):
             with trainers.Trainer(HOSTILE, kind) as hostile, tempfile.TemporaryDirectory() as folder:
                 pid = str(hostile.pid)
-                for arguments in (["ls", "--seconds", "60"], ["top", "--interval", "0.01"], ["doctor", "--seconds", "3600"],
+                for arguments in (["ls", "--seconds", "60"], ["top", "--seconds", "0.01"], ["doctor", "--seconds", "3600"],
                                   ["trace", "--follow", pid, "-o", f"{folder}/trace"]):
                     for number in (signal.SIGINT, signal.SIGTERM):
                         with self.subTest(kind=kind, arguments=arguments, signal=number):
@@ -159,9 +159,29 @@ class Words(unittest.TestCase):
         return done.stderr
 
     def test_a_command_that_does_not_exist(self):
-        self.assertEqual(self.refused("tpo"), "feedlane: there is no command tpo: did you mean top?\n")
-        self.assertIn("did you mean metrics?", self.refused("metric"))
-        self.assertIn("--help", self.refused("something"))
+        self.assertEqual(self.refused("tpo"), "feedlane: unknown command tpo: did you mean top?\n")
+        self.assertIn("did you mean metrics?", self.refused("metric", "--json"))
+        self.assertIn("see feedlane --help", self.refused("something"))
+        self.assertIn("unknown command rnig: did you mean ring?", self.refused("bench", "--quick", "rnig"))
+
+    def test_an_option_that_does_not_exist(self):
+        self.assertEqual(self.refused("top", "--secnds", "2"), "feedlane: unknown option --secnds of feedlane top: did you mean --seconds?\n")
+        self.assertIn("unknown option --fllow of feedlane trace: did you mean --follow?", self.refused("trace", "12", "--fllow"))
+        self.assertIn("did you mean --rounds?", self.refused("bench", "ring", "--round=3"))
+        self.assertIn("see feedlane ls --help", self.refused("ls", "--something", "x" * 1000))
+        self.assertIn("see feedlane ls --help", self.refused("ls", "1", "2"))
+        self.assertNotIn("--root", self.refused("doctor", "--rot"), "an option for tests")
+
+    def test_an_option_has_the_same_meaning_in_every_command(self):
+        helps = {command: subprocess.run([FEEDLANE, command, "--help"], capture_output=True, text=True).stdout
+                 for command in ("ls", "top", "doctor", "metrics", "trace")}
+        for option, commands in {"--pid": set(helps), "--seconds": set(helps) - {"metrics"}, "--count": {"top"}, "--form": {"metrics", "trace"},
+                                 "--json": set(helps) - {"trace"}, "--output": {"metrics", "trace"}}.items():
+            self.assertEqual({command for command, text in helps.items() if option in text}, commands, option)
+        for text in helps.values():
+            for line in text.splitlines():
+                if "--json" in line and "Print" in line:
+                    self.assertRegex(line, "Print one JSON value (per line )?instead of text$")
 
     def test_a_process_id_that_is_none(self):
         for command in "ls", "top", "metrics", "doctor", "trace":
@@ -173,14 +193,14 @@ class Words(unittest.TestCase):
             for pid in [str(trainer.pid)], ["--pid", str(trainer.pid)]:
                 listed = json.loads(trainers.run(FEEDLANE, "ls", "--seconds", "0.01", "--json", *pid))["loaders"]
                 self.assertEqual([row["pid"] for row in listed], [trainer.pid])
-                lines = trainers.run(FEEDLANE, "top", "--once", "--interval", "0.05", "--json", *pid).splitlines()
+                lines = trainers.run(FEEDLANE, "top", "--count", "1", "--no-wait", "--seconds", "0.05", "--json", *pid).splitlines()
                 self.assertEqual([json.loads(line)["pid"] for line in lines], [trainer.pid])
             nobody = subprocess.run([FEEDLANE, "ls", "1"], capture_output=True, text=True)
             self.assertEqual(nobody.returncode, 1)
 
     def test_one_look_does_not_wait_for_a_loader(self):
         began = time.monotonic()
-        done = subprocess.run([FEEDLANE, "top", "--once", "--interval", "3600", "1"], capture_output=True, text=True)
+        done = subprocess.run([FEEDLANE, "top", "--count", "1", "--no-wait", "--seconds", "3600", "1"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertLess(time.monotonic() - began, 3600)
 

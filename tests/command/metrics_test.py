@@ -50,7 +50,7 @@ class Values(unittest.TestCase):
             cls.ls = {row["loader"]: row for row in listed if row["pid"] == cls.trainer.pid}
             cls.open_text = metrics("--pid", str(cls.trainer.pid))
             cls.json_text = metrics("--pid", str(cls.trainer.pid), "--json")
-            cls.prometheus_text = metrics("--pid", str(cls.trainer.pid), "--format", "prometheus")
+            cls.prometheus_text = metrics("--pid", str(cls.trainer.pid), "--form", "prometheus")
         cls.got = numbers(cls.open_text)
 
     def of(self, nth, name, **labels):
@@ -120,6 +120,14 @@ class Values(unittest.TestCase):
                     reached = round(min((bound for bound, sum_ in buckets.items() if sum_ >= max(1, share * count)), default=0) * 1e9)
                     self.assertTrue(reached // 2 <= worker[key] <= reached + 1 if count else worker[key] == 0, (reached, worker[key]))
 
+    def test_percentiles_are_those_of_top(self):
+        for nth, top in self.top.items():
+            for worker in top["each_worker"]:
+                for quantile, key in ("0.5", "work_p50_ns"), ("0.99", "work_p99_ns"):
+                    got = self.of(nth, "worker_work_percentile_seconds", worker=str(worker["id"]), quantile=quantile)
+                    self.assertEqual(round(got * 1e9), worker[key])
+            self.assertGreaterEqual(self.of(nth, "percentile_seconds", step="work", quantile="0.5"), 0.001 * 7 / 8)  # each batch sleeps so long
+
     def test_units_and_kinds(self):
         for name, family in families(self.open_text).items():
             self.assertIn(family.type, ("counter", "gauge", "histogram", "info"))
@@ -168,10 +176,10 @@ class Running(unittest.TestCase):
 
     def test_restarts_by_reason(self):
         with trainers.Trainer(PREPARED, "dying_workers") as trainer:
-            before = json.loads(trainers.run(FEEDLANE, "top", "--pid", str(trainer.pid), "--json", "--count", "1", "--interval", "0.1"))
+            before = json.loads(trainers.run(FEEDLANE, "top", "--pid", str(trainer.pid), "--json", "--count", "1", "--seconds", "0.1"))
             got = {dict(labels)["reason"]: value for (name, labels), value in numbers(metrics("--pid", str(trainer.pid))).items()
                    if name == "restarts_total"}
-            after = json.loads(trainers.run(FEEDLANE, "top", "--pid", str(trainer.pid), "--json", "--count", "1", "--interval", "0.1"))
+            after = json.loads(trainers.run(FEEDLANE, "top", "--pid", str(trainer.pid), "--json", "--count", "1", "--seconds", "0.1"))
         self.assertGreater(got["signal"], 0)
         self.assertEqual(sum(got.values()), got["signal"])
         self.assertLessEqual(before["total_restarts"], got["signal"])

@@ -196,7 +196,7 @@ class Top(unittest.TestCase):
         """Says the same in two intervals in succession; the first ones may contain the start."""
         with prepared(fault) as trainer:
             before = None
-            with trainers.json_lines(FEEDLANE, "top", "--pid", str(trainer.pid), "--interval", "0.5", "--count", "60") as rows:
+            with trainers.json_lines(FEEDLANE, "top", "--pid", str(trainer.pid), "--seconds", "0.5", "--count", "60") as rows:
                 for row in rows:
                     got = row["bound"], row["bound_worker"]
                     if got == before == (bound, worker):
@@ -208,7 +208,7 @@ class Top(unittest.TestCase):
                 self.assertIn(word, row["text"])
             said = f"  {bound} " if worker is None else f"  {bound} {worker} "
             for _ in range(60):  # one interval alone may be another one's: the host pauses any process
-                text = trainers.run(FEEDLANE, "top", "--pid", str(trainer.pid), "--interval", "0.5", "--count", "1")
+                text = trainers.run(FEEDLANE, "top", "--pid", str(trainer.pid), "--seconds", "0.5", "--count", "1")
                 if said in text:
                     break
             else:
@@ -239,7 +239,7 @@ class Top(unittest.TestCase):
 
     def test_ends_with_the_loader(self):
         with prepared("idle") as trainer:
-            top = subprocess.Popen([FEEDLANE, "top", "--pid", str(trainer.pid), "--interval", "0.05"], stdout=subprocess.PIPE,
+            top = subprocess.Popen([FEEDLANE, "top", "--pid", str(trainer.pid), "--seconds", "0.05"], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
             self.assertIn("batch/s", top.stdout.readline())
         _, errors = top.communicate()
@@ -248,7 +248,7 @@ class Top(unittest.TestCase):
 
     def test_a_process_that_cannot_be_read_for_a_while(self):
         with prepared("idle") as trainer:
-            top = subprocess.Popen([FEEDLANE, "top", "--pid", str(trainer.pid), "--interval", "0.05"], stdout=subprocess.PIPE,
+            top = subprocess.Popen([FEEDLANE, "top", "--pid", str(trainer.pid), "--seconds", "0.05"], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
             top.stdout.readline()
             limits = resource.prlimit(top.pid, resource.RLIMIT_NOFILE)
@@ -267,7 +267,7 @@ class Top(unittest.TestCase):
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
             refused = subprocess.run([FEEDLANE, "top", "--no-wait", "--pid", str(other.pid)], stderr=subprocess.PIPE, text=True)
             self.assertEqual((refused.returncode, refused.stderr), (1, f"feedlane: process {other.pid} has no loader\n"))
-            top = subprocess.Popen([FEEDLANE, "top", "--pid", str(other.pid), "--interval", "0.05"], stdout=subprocess.DEVNULL,
+            top = subprocess.Popen([FEEDLANE, "top", "--pid", str(other.pid), "--seconds", "0.05"], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True)
             self.assertIn("waiting", top.stderr.readline())
             other.stdin.close()
@@ -280,7 +280,7 @@ class Top(unittest.TestCase):
 
     def test_count_and_header(self):
         with prepared("idle") as trainer:
-            lines = trainers.run(FEEDLANE, "top", "--pid", str(trainer.pid), "--interval", "0.01", "--count", "45").splitlines()
+            lines = trainers.run(FEEDLANE, "top", "--pid", str(trainer.pid), "--seconds", "0.01", "--count", "45").splitlines()
         self.assertEqual(len(lines), 45 + 3)
         self.assertEqual([i for i, line in enumerate(lines) if line.startswith("time")], [0, 21, 42])
         self.assertNotIn("\033", "".join(lines))
@@ -329,7 +329,7 @@ class Terminal:
 @unittest.skipUnless(hasattr(termios, "tcsetwinsize"), "Python before 3.11")
 class OnATerminal(unittest.TestCase):
     def test_keys(self):
-        with prepared("slow_data") as trainer, Terminal("top", "--pid", str(trainer.pid), "--interval", "0.1") as terminal:
+        with prepared("slow_data") as trainer, Terminal("top", "--pid", str(trainer.pid), "--seconds", "0.1") as terminal:
             terminal.read_until(r"\033\[1mtime  +bound by .* why")
             terminal.read_until(r"\d\d:\d\d:\d\d ")
             self.assertFalse(termios.tcgetattr(terminal.slave)[3] & termios.ICANON)
@@ -345,7 +345,7 @@ class OnATerminal(unittest.TestCase):
 
     def test_interrupt_restores_the_terminal(self):
         for number in signal.SIGINT, signal.SIGTERM:
-            with prepared("idle") as trainer, Terminal("top", "--pid", str(trainer.pid), "--interval", "30") as terminal:
+            with prepared("idle") as trainer, Terminal("top", "--pid", str(trainer.pid), "--seconds", "30") as terminal:
                 while termios.tcgetattr(terminal.slave)[3] & termios.ICANON:
                     self.assertIsNone(terminal.process.poll())
                 if number == signal.SIGINT:
@@ -357,7 +357,7 @@ class OnATerminal(unittest.TestCase):
 
     def test_colours(self):
         with prepared("slow_data") as trainer:
-            arguments = "top", "--pid", str(trainer.pid), "--interval", "0.5"
+            arguments = "top", "--pid", str(trainer.pid), "--seconds", "0.5"
             with Terminal(*arguments) as terminal:
                 terminal.read_until(r"\033\[33mdata +\033\[0m.*the data set")
             with Terminal(*arguments, NO_COLOR="1") as terminal:
@@ -365,7 +365,7 @@ class OnATerminal(unittest.TestCase):
 
     def test_a_line_fits(self):
         with prepared("slow_data") as trainer:
-            with Terminal("top", "--pid", str(trainer.pid), "--interval", "0.1", "--workers", columns=60) as terminal:
+            with Terminal("top", "--pid", str(trainer.pid), "--seconds", "0.1", "--workers", columns=60) as terminal:
                 lines = []
                 while len(lines) < 20:
                     lines += re.findall(r"[^\n]*\n", terminal.read_until(r"\n"))

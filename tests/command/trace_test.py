@@ -154,7 +154,7 @@ class Trace(unittest.TestCase):
         trainer = self.trainer("idle")
         monitor = self.monitor(trainer)
         said = self.run_trace(trainer)
-        self.assertIn("0 records lost, 0 overwritten earlier", said)
+        self.assertIn("0 records were lost, 0 were overwritten before the first look", said)
         yielded, work, waits, flows, about, process = perfetto.query(
             self.output, YIELDED, WORK, WAITS, FLOWS, ABOUT, "select pid, name from process where pid != 0")
         self.check_complete(yielded, 10, about)
@@ -178,7 +178,7 @@ class Trace(unittest.TestCase):
         trainer = self.trainer("idle")
         self.run_trace(trainer)
         expected = perfetto.query(self.output, WAITS, "select count(*) as n, coalesce(sum(dur), 0) as ns from slice where name = 'work' and dur > 0")
-        self.run_trace(trainer, "--json")
+        self.run_trace(trainer, "--form", "chrome")
         found = perfetto.query(self.output, WAITS, "select count(*) as n, coalesce(sum(dur), 0) as ns from slice where name = 'work' and dur > 0")
         self.assertEqual(found, expected)
         with open(self.output, encoding="utf-8") as file:
@@ -197,7 +197,7 @@ class Trace(unittest.TestCase):
         monitor.wait_for(monitor.batches() + 1000)
         trainer.stdin.close()  # the loader ends, and following with it
         said = self.followed(process)
-        self.assertIn("0 records lost", said)
+        self.assertIn("0 records were lost", said)
         yielded, about = perfetto.query(self.output, YIELDED, ABOUT)
         self.check_complete(yielded, monitor.batches(), about)
         self.assertGreaterEqual(len(yielded), 1000)
@@ -246,10 +246,10 @@ class Trace(unittest.TestCase):
         for end in signal.SIGINT, signal.SIGTERM:
             process = self.follow(trainer)
             process.send_signal(end)
-            self.assertIn("records lost", self.followed(process))
+            self.assertIn("records were lost", self.followed(process))
             self.assertTrue(perfetto.query(self.output, YIELDED)[0])
         began = time.monotonic()
-        self.run_trace(trainer, "--seconds", "0.5", "--json")
+        self.run_trace(trainer, "--seconds", "0.5", "--form", "chrome")
         self.assertGreaterEqual(time.monotonic() - began, 0.5)
         self.assertIsNone(trainer.poll())
 
@@ -273,6 +273,15 @@ class Trace(unittest.TestCase):
         self.assertGreaterEqual(made[0]["n"], 20)
         self.assertGreaterEqual(made[0]["ns"], 8_000_000)  # four samples of 2 ms
 
+    def test_the_form_follows_the_name_of_the_file_unless_it_is_given(self):
+        trainer = self.trainer("idle")
+        for name, options, is_json in (("a.json", (), True), ("a.json", ("--form", "perfetto"), False), ("a.pftrace", (), False),
+                                       ("a.pftrace", ("--form", "chrome"), True)):
+            self.output = os.path.join(os.path.dirname(self.output), name)
+            self.run_trace(trainer, *options)
+            with open(self.output, "rb") as file:
+                self.assertEqual(file.read(1) == b"{", is_json, (name, options))
+
     def test_what_is_refused(self):
         trainer = self.trainer("idle", 0)
         said = self.run_trace(trainer, code=1)
@@ -282,9 +291,9 @@ class Trace(unittest.TestCase):
         for seconds in "1e10", "nan", "0":
             done = subprocess.run(self.command(trainer, "--seconds", seconds), capture_output=True, text=True, timeout=DEADLINE_S)
             self.assertGreaterEqual(done.returncode, 100, seconds)
-        self.assertIn("no loader 1", self.run_trace(trainer, "--nth", "1", code=1))
+        self.assertIn("no loader 1", self.run_trace(trainer, "--loader", "1", code=1))
         with_trace = self.trainer("two_loaders")
-        self.run_trace(with_trace, "--nth", "1")
+        self.run_trace(with_trace, "--loader", "1")
         done = subprocess.run([*self.command(with_trace)[:-1], "/nowhere/trace"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nowhere/trace", done.stderr)

@@ -71,7 +71,7 @@ def settled(feedlane, pid):
     deadline = time.monotonic() + DEADLINE_S
     while True:
         assert time.monotonic() < deadline, f"workers of process {pid} have not settled within {DEADLINE_S} s: {before}"
-        lines = run(feedlane, "top", "--pid", str(pid), "--json", "--workers", "--count", "1", "--interval", "0.05")
+        lines = run(feedlane, "top", "--pid", str(pid), "--json", "--workers", "--count", "1", "--seconds", "0.05")
         now = {value["loader"]: value for value in map(json.loads, lines.splitlines())}
         done = {(n, w["id"]): w["total_tasks"] for n, value in now.items() for w in value["each_worker"]}
         idle = all(w["task_ns"] is None for value in now.values() for w in value["each_worker"])

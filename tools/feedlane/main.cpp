@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -11,7 +10,7 @@
 #include "bench/batches.hpp"
 #include "bench/bench.hpp"
 #include "observe/commands.hpp"
-#include "observe/words.hpp"
+#include "refuse.hpp"
 
 namespace {
 
@@ -44,38 +43,6 @@ constexpr Measurement measurements[] = {
      bench::device, bench::device_missing},
 };
 
-// How many letters have to be inserted, left out, changed or swapped with the next one.
-std::size_t distance_between(const std::string& a, const std::string& b) {
-  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); i++) {
-    for (std::size_t k = 0; k <= b.size(); k++) {
-      d[i][k] = i == 0 || k == 0
-                    ? i + k
-                    : std::min({d[i - 1][k] + 1, d[i][k - 1] + 1, d[i - 1][k - 1] + (a[i - 1] != b[k - 1])});
-      if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
-        d[i][k] = std::min(d[i][k], d[i - 2][k - 2] + 1);
-    }
-  }
-  return d[a.size()][b.size()];
-}
-
-bool has_command(const CLI::App& app, const std::string& name) {
-  return !app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; }).empty();
-}
-
-// Says that there is no such command, and which one is meant. The exit status.
-int refuse_command(const CLI::App& app, const std::string& given) {
-  std::string nearest;
-  std::size_t least = 3;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    const std::size_t distance = distance_between(given.substr(0, 32), command->get_name());
-    if (distance < least) least = distance, nearest = command->get_name();
-  }
-  const std::string hint = nearest.empty() ? "feedlane --help lists the commands" : "did you mean " + nearest + "?";
-  observe::say("there is no command {}: {}", given.substr(0, 32), hint);
-  return static_cast<int>(CLI::ExitCodes::ExtrasError);
-}
-
 // With where the processors were before and after it: what two of one core do can't be compared with what two cores do.
 bench::Json measure(const Measurement& m, const bench::Options& options) {
   const double before = bench::line_ns(options);
@@ -102,7 +69,7 @@ int main(int argc, char** argv) {
   command->fallthrough();
   command->add_option("--rounds", options.rounds, "Run this many rounds and print their median (default: 9)")
       ->check(CLI::Range(1, 1001));
-  command->add_flag("--json", options.json, "Print one JSON value instead of tables");
+  command->add_flag("--json", options.json, "Print one JSON value instead of text");
   command->add_flag("--quick", options.quick, "Use fewer messages and batches per round");
   command->add_flag("--tiny", options.tiny, "Use hardly any, to test this command; the figures mean nothing");
   bool free = false;
@@ -115,7 +82,7 @@ int main(int argc, char** argv) {
       std::exit(exit_skipped);
     }
     // Processes that wait busily for each other on one processor would measure its scheduler.
-    if (bench::processors().size() < 2) bench::fail("measurements need two processors, this process may use one");
+    if (bench::processors().size() < 2) bench::fail("benchmarks need two processors; this process may use one");
     if (free) bench::leave_placement_alone();
     if (!options.json) bench::print_machine();
     for (const Measurement* m = first; m != first + count; m++)
@@ -150,8 +117,11 @@ int main(int argc, char** argv) {
   observe::add_trace(app, exit_status);
   observe::add_doctor(app, exit_status);
 
-  if (argc > 1 && argv[1][0] != '-' && !has_command(app, argv[1])) return refuse_command(app, argv[1]);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return error.get_exit_code() == 0 ? app.exit(error) : refuse(app, error);  // 0: --help, --version
+  }
   if (options.json) fmt::print("{}\n", bench::Json({{"machine", bench::machine()}, {"groups", groups}}).dump(1));
   return exit_status;
 }

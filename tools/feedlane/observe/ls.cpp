@@ -154,9 +154,9 @@ int list_all(const Options& options) {
   print_loaders(list);
   print_rings(list);
   if (is_empty && list.unreadable.empty() && options.pid == 0)
-    fmt::print("no process of this user has a loader or a ring\n");
+    fmt::print("none of your processes has a loader or ring\n");
   if (is_empty && list.unreadable.empty() && options.pid != 0)
-    fmt::print("process {} has no loader and no ring\n", options.pid);
+    fmt::print("process {} has no loader or ring\n", options.pid);
   for (const Unreadable& u : list.unreadable)
     fmt::print("process {} ({}): {}\n", u.pid, u.program, printable(u.error.what()));
   return status;
@@ -171,7 +171,7 @@ void add_ls(CLI::App& app, int& exit_status) {
   command->add_option("--seconds", options->seconds, "Measure rates for this many seconds (default: 0.2)")
       ->type_name("S")
       ->check(seconds_between(0.001, 60));
-  command->add_flag("--json", options->json, "Print JSON instead of tables");
+  command->add_flag("--json", options->json, "Print one JSON value instead of text");
   command->callback([options, &exit_status] { exit_status = list_all(*options); });
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `feedlane metrics`: all numbers of loaders once, for Prometheus and what else reads its formats.
+// `feedlane metrics`: all metrics of loaders once, for Prometheus and compatible systems.
 #include <fmt/core.h>
 
 #include <cerrno>
@@ -33,7 +33,7 @@ constexpr Total totals[] = {
     {&feedlane_stats::invalid_results, {"invalid_results", Kind::counter, "", "Results refused by validation."}},
     {&feedlane_stats::late_results, {"late_results", Kind::counter, "", "Results of abandoned tasks."}},
     {&feedlane_stats::retried, {"retried_samples", Kind::counter, "", "Samples that were retried."}},
-    {&feedlane_stats::substituted, {"substituted_samples", Kind::counter, "", "Samples that others replaced."}},
+    {&feedlane_stats::substituted, {"substituted_samples", Kind::counter, "", "Samples that were replaced by others."}},
     {&feedlane_stats::skipped, {"skipped_samples", Kind::counter, "", "Samples left out."}},
     {&feedlane_stats::hung, {"hung_workers", Kind::counter, "", "Workers that exceeded their deadline."}},
 };
@@ -52,33 +52,60 @@ constexpr Reason reasons[] = {
 };
 
 struct Step {
-  feedlane_histogram feedlane_timings::*member;
+  const char* name;
+  feedlane_histogram feedlane_timings::*histogram;
+  feedlane_percentiles feedlane_timings::*percentiles;
   Family family;
 };
 
 constexpr Step steps[] = {
-    {&feedlane_timings::exposed,
+    {"exposed",
+     &feedlane_timings::exposed,
+     &feedlane_timings::exposed_percentiles,
      {"exposed_wait_seconds", Kind::histogram, "seconds",
       "Time that the trainer waited for a batch, without the first batches of epochs."}},
-    {&feedlane_timings::start,
+    {"start",
+     &feedlane_timings::start,
+     &feedlane_timings::start_percentiles,
      {"first_batch_wait_seconds", Kind::histogram, "seconds",
       "Time that the trainer waited for the first batch of an epoch."}},
-    {&feedlane_timings::queue,
+    {"queue",
+     &feedlane_timings::queue,
+     &feedlane_timings::queue_percentiles,
      {"queue_seconds", Kind::histogram, "seconds", "Time from the dispatch of a batch until its worker began it."}},
-    {&feedlane_timings::work,
-     {"work_seconds", Kind::histogram, "seconds", "Time from then until the worker committed the batch."}},
-    {&feedlane_timings::ready,
-     {"ready_seconds", Kind::histogram, "seconds", "Time from then until the trainer took the batch."}},
-    {&feedlane_timings::hold,
-     {"hold_seconds", Kind::histogram, "seconds", "Time from then until the slot of the batch was free."}},
+    {"work",
+     &feedlane_timings::work,
+     &feedlane_timings::work_percentiles,
+     {"work_seconds", Kind::histogram, "seconds",
+      "Time from when a worker began a batch until it committed the batch."}},
+    {"ready",
+     &feedlane_timings::ready,
+     &feedlane_timings::ready_percentiles,
+     {"ready_seconds", Kind::histogram, "seconds", "Time from a batch's commit until the trainer took it."}},
+    {"hold",
+     &feedlane_timings::hold,
+     &feedlane_timings::hold_percentiles,
+     {"hold_seconds", Kind::histogram, "seconds", "Time from when the trainer took a batch until its slot was free."}},
 };
 
 constexpr Family worker_work = {"worker_work_seconds", Kind::histogram, "seconds",
                                 "Time that a worker took for a batch."};
 
+// Histograms have one bucket per power of two, which is too coarse: these are computed from the loader's finer ones.
+constexpr Family percentile = {"percentile_seconds", Kind::gauge, "seconds",
+                               "Percentiles of the durations in the histograms, over the loader's life."};
+constexpr Family worker_percentile = {"worker_work_percentile_seconds", Kind::gauge, "seconds",
+                                      "Percentiles of the time that a worker took for a batch."};
+
 Labels with(Labels labels, const char* name, std::string value) {
   labels.emplace_back(name, std::move(value));
   return labels;
+}
+
+void add_percentiles(Metrics& all, const Family& family, const Labels& labels, const feedlane_percentiles& at) {
+  all.add(family, with(labels, "quantile", "0.5"), seconds_text(at.p50_ns));
+  all.add(family, with(labels, "quantile", "0.9"), seconds_text(at.p90_ns));
+  all.add(family, with(labels, "quantile", "0.99"), seconds_text(at.p99_ns));
 }
 
 void add_about(Metrics& all, const Labels& labels, const Sample& s) {
@@ -86,12 +113,12 @@ void add_about(Metrics& all, const Labels& labels, const Sample& s) {
   Labels about = with(labels, "version", info.version);
   about = with(about, "start", info.workers == 0 ? "inline" : start_name(info.start));
   all.add({"loader", Kind::info, "", "The loader's library and how its workers are started."}, about, 1);
-  all.add({"start_time_seconds", Kind::gauge, "seconds", "When the loader was created, since 1970."}, labels,
+  all.add({"start_time_seconds", Kind::gauge, "seconds", "When the loader was created, in seconds since 1970."}, labels,
           seconds_text(unix_time_ns() - s.age_ns()));
   if (info.epoch >= 0)
     all.add({"epoch", Kind::gauge, "", "The newest epoch."}, labels, static_cast<std::uint64_t>(info.epoch));
-  all.add({"in_epoch", Kind::gauge, "", "1: an epoch is in progress."}, labels, info.in_epoch != 0 ? 1 : 0);
-  all.add({"epoch_batch", Kind::gauge, "", "The number in the epoch of the batch that is next."}, labels,
+  all.add({"in_epoch", Kind::gauge, "", "1 if an epoch is in progress, else 0."}, labels, info.in_epoch != 0 ? 1 : 0);
+  all.add({"epoch_batch", Kind::gauge, "", "The next batch's number in the epoch."}, labels,
           static_cast<std::uint64_t>(info.batch));
   if (info.batches >= 0)
     all.add({"epoch_batches", Kind::gauge, "", "Batches in the epoch."}, labels,
@@ -102,27 +129,30 @@ void add_totals(Metrics& all, const Labels& labels, const Sample& s) {
   for (const Total& t : totals) all.add(t.family, labels, s.stats.*t.member);
   all.add({"wait_seconds", Kind::counter, "seconds", "Time that the trainer waited for batches."}, labels,
           seconds_text(s.stats.wait_ns));
-  all.add({"start_wait_seconds", Kind::counter, "seconds", "Of that, for the first batch of each epoch."}, labels,
-          seconds_text(s.stats.start_wait_ns));
+  all.add({"start_wait_seconds", Kind::counter, "seconds",
+           "The part of feedlane_wait_seconds that was for the first batch of each epoch."},
+          labels, seconds_text(s.stats.start_wait_ns));
   for (const Reason& r : reasons)
-    all.add({"restarts", Kind::counter, "", "Workers that replaced one that died, by how it died."},
-            with(labels, "reason", r.name), s.stats.*r.member);
+    all.add({"restarts", Kind::counter, "", "Replaced workers, by how they ended."}, with(labels, "reason", r.name),
+            s.stats.*r.member);
 }
 
 void add_memory(Metrics& all, const Labels& labels, const Sample& s) {
   const Family slots = {"slots", Kind::gauge, "",
-                        "Slots that are free, held by the trainer, or in use by batches that are made."};
+                        "Slots that are free, held by the trainer, or used by batches in progress or ready."};
   const std::uint64_t idle = s.stats.slots_free + s.stats.slots_held;
   all.add(slots, with(labels, "state", "free"), s.stats.slots_free);
   all.add(slots, with(labels, "state", "held"), s.stats.slots_held);
   all.add(slots, with(labels, "state", "used"), s.stats.slots - std::min(s.stats.slots, idle));
-  const Family segments = {"segment_bytes", Kind::gauge, "bytes", "Size of the segments, reserved or not."};
+  const Family segments = {"segment_bytes", Kind::gauge, "bytes",
+                           "Size of each segment, including address space without memory."};
   all.add(segments, with(labels, "segment", "control"), s.stats.control_bytes);
   all.add(segments, with(labels, "segment", "data"), s.stats.data_bytes);
   all.add({"reserved_bytes", Kind::gauge, "bytes", "Memory reserved for both segments."}, labels,
           s.stats.reserved_bytes);
-  all.add({"huge_page_bytes", Kind::gauge, "bytes", "Of the data segment, in huge pages from the start."}, labels,
-          s.stats.huge_bytes);
+  all.add(
+      {"huge_page_bytes", Kind::gauge, "bytes", "Bytes of the data segment that were in huge pages at its creation."},
+      labels, s.stats.huge_bytes);
 }
 
 void add_worker(Metrics& all, const Labels& labels, const feedlane_worker_stats& w) {
@@ -151,24 +181,29 @@ void add_loader(Metrics& all, const Found& found) {
   add_totals(all, labels, s);
   add_memory(all, labels, s);
   const feedlane_timings timings = found.monitor.timings();
-  for (const Step& step : steps) all.add(step.family, labels, timings.*step.member);
+  for (const Step& step : steps) {
+    all.add(step.family, labels, timings.*step.histogram);
+    add_percentiles(all, percentile, with(labels, "step", step.name), timings.*step.percentiles);
+  }
   for (std::size_t id = 0; id < s.workers.size(); id++) {
     const Labels worker = with(labels, "worker", std::to_string(id));
     add_worker(all, worker, s.workers[id]);
-    all.add(worker_work, worker, found.monitor.timings(static_cast<std::int32_t>(id)).work);
+    const feedlane_timings of_worker = found.monitor.timings(static_cast<std::int32_t>(id));
+    all.add(worker_work, worker, of_worker.work);
+    add_percentiles(all, worker_percentile, worker, of_worker.work_percentiles);
   }
 }
 
 struct Options {
   std::int64_t pid = 0;
   std::string file;
-  std::string format;
+  std::string form;
   bool json = false;
 };
 
 Exposition form_of(const Options& options) {
   if (options.json) return Exposition::json;
-  const bool is_prometheus = options.format.empty() ? options.file.ends_with(".prom") : options.format == "prometheus";
+  const bool is_prometheus = options.form.empty() ? options.file.ends_with(".prom") : options.form == "prometheus";
   return is_prometheus ? Exposition::prometheus : Exposition::openmetrics;
 }
 
@@ -178,10 +213,9 @@ int write_metrics(const Options& options) {
   if (search.is_short || (options.pid != 0 && search.loaders.empty())) return 1;  // it was said why
   Metrics all;
   if (options.pid == 0)
-    all.add(
-        {"skipped_processes", Kind::gauge, "",
-         "Processes with a loader or ring that cannot be read, or with too many to look at: named on standard error."},
-        {}, search.unreadable.size());
+    all.add({"skipped_processes", Kind::gauge, "",
+             "Processes whose loaders or rings cannot be read or are too many; standard error names them."},
+            {}, search.unreadable.size());
   for (const Found& found : search.loaders) add_loader(all, found);
   const std::string text = all.text(form_of(options));
   if (is_to_file) {
@@ -197,21 +231,21 @@ int write_metrics(const Options& options) {
 
 void add_metrics(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("metrics", "Print all numbers of your loaders once, as OpenMetrics text");
+  CLI::App* command = app.add_subcommand("metrics", "Print all metrics of your loaders once, in OpenMetrics form");
   add_pid(*command, options->pid, "Print only this process's (default: all of your processes'; root: all users')");
   command->add_option("-o,--output", options->file, "Write this file, replaced at once (default: standard output)")
       ->type_name("FILE");
   command
-      ->add_option("--format", options->format,
-                   "Print openmetrics (1.0) or prometheus (text format 0.0.4) (default: openmetrics; prometheus for a "
-                   "FILE named *.prom)")
+      ->add_option(
+          "--form", options->form,
+          "Print this form: openmetrics (1.0) or prometheus (text format 0.0.4) (default: prometheus for a FILE "
+          "named *.prom, else openmetrics)")
       ->check(CLI::IsMember({"openmetrics", "prometheus"}));
-  command->add_flag("--json", options->json, "Print one JSON value instead")->excludes("--format");
+  command->add_flag("--json", options->json, "Print one JSON value instead of text")->excludes("--form");
   command->callback([options, &exit_status] { exit_status = write_metrics(*options); });
   command->footer(
       "node_exporter's textfile collector reads files named *.prom in the Prometheus text format. Run this command "
-      "from a "
-      "timer.");
+      "from a timer.");
 }
 
 }  // namespace observe

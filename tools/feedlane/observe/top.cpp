@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `feedlane top`: a line an interval and loader, and what bounds the run.
+// `feedlane top`: one line per interval and loader, with the bottleneck.
 #include <fmt/core.h>
 #include <time.h>
 
@@ -17,12 +17,11 @@ namespace {
 
 struct Options {
   std::int64_t pid = 0;
-  double interval_s = 1;
+  double seconds = 1;
   std::uint64_t count = 0;  // intervals; 0: no limit
   bool workers = false;
   bool json = false;
   bool no_wait = false;
-  bool once = false;
 };
 
 constexpr int lines_to_header = 20;
@@ -65,7 +64,7 @@ class Top {
   int run();
 
  private:
-  // Whether to go on. Sets the status if not.
+  // Whether to continue. Sets the status if not.
   bool find(int& status);
   // false: a key or a signal ends this.
   bool sleep();
@@ -97,20 +96,20 @@ bool Top::find(int& status) {
   if (is_gone && !watch_.has_seen_one()) say("{}", watch_.error().what());
   if (is_gone || options_.no_wait || (options_.pid != 0 && watch_.has_seen_one())) {
     const bool was_said = is_gone || watch_.has_seen_one();
-    if (!was_said && options_.pid == 0 && !watch_.has_told()) say("no process of this user has a loader");
+    if (!was_said && options_.pid == 0 && !watch_.has_told()) say("none of your processes has a loader");
     if (!was_said && options_.pid != 0) say("process {} has no loader", options_.pid);
     status = watch_.has_seen_one() ? 0 : 1;
     return false;
   }
   if (!std::exchange(has_said_waiting_, true)) {
-    if (options_.pid == 0) say("no process of this user has a loader that can be read: waiting for one");
-    else say("process {} has no loader yet: waiting for one", options_.pid);
+    if (options_.pid == 0) say("waiting for a loader: none of your processes has one that can be read");
+    else say("waiting for a loader of process {}", options_.pid);
   }
   return true;
 }
 
 bool Top::sleep() {
-  const auto interval = static_cast<std::uint64_t>(options_.interval_s * 1e9);
+  const auto interval = static_cast<std::uint64_t>(options_.seconds * 1e9);
   const std::uint64_t now = now_ns();
   next_ns_ = next_ns_ + interval < now ? now + interval : next_ns_ + interval;
   for (;;) {
@@ -224,26 +223,23 @@ void add_top(CLI::App& app, int& exit_status) {
   CLI::App* command = app.add_subcommand("top", "Show each loader's rates and bottleneck, refreshed every second");
   add_pid(*command, options->pid,
           "Show only this process's loaders (default: those of all your processes; root: all users')");
-  command->add_option("--interval", options->interval_s, "Print a line every S seconds (default: 1)")
+  command->add_option("--seconds", options->seconds, "Measure each line for this many seconds (default: 1)")
       ->type_name("S")
       ->check(seconds_between(0.01, 3600));
-  CLI::Option* count =
-      command->add_option("--count", options->count, "End after N lines per loader (default: never)")->type_name("N");
-  command->add_flag("--once", options->once, "Print one line per loader and end: --count 1 --no-wait")->excludes(count);
-  command->add_flag("--workers", options->workers,
-                    "Show one row per worker too; on a terminal the key w switches this");
-  command->add_flag("--no-wait", options->no_wait, "End when no loader runs (default: wait for one)");
-  command->add_flag("--json", options->json, "Print one JSON value per line, interval and loader");
-  command->callback([options, &exit_status] {
-    if (options->once) options->count = 1, options->no_wait = true;
-    exit_status = Top(*options).run();
-  });
+  command
+      ->add_option("--count", options->count,
+                   "Print this many lines per loader and end; 1 is a single shot (default: no limit)")
+      ->type_name("N");
+  command->add_flag("--workers", options->workers, "Add a row for each worker; on a terminal, key w switches this");
+  command->add_flag("--no-wait", options->no_wait, "End if no loader is running (default: wait for one)");
+  command->add_flag("--json", options->json, "Print one JSON value per line instead of text");
+  command->callback([options, &exit_status] { exit_status = Top(*options).run(); });
   command->footer(
-      "Keys on a terminal: w shows or hides one row per worker, q ends.\n"
-      "wait %: the trainer waited for a batch. ready %: batches that were ready when it asked. busy %: workers had a "
-      "batch "
-      "in\n"
-      "hand. held/free/all: slots. work p50, p99: over the loader's life.");
+      "Keys on a terminal: w shows or hides workers, q quits.\n"
+      "wait %: the share of the time that the trainer waited for a batch. ready %: the share of batches that were "
+      "ready "
+      "when\nit asked. busy %: the share of the workers' time with a batch in hand. held/free/all: slots. work p50, "
+      "p99:\npercentiles of the time that a batch took, over the loader's life.");
 }
 
 }  // namespace observe

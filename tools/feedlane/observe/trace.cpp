@@ -20,10 +20,10 @@ namespace {
 
 struct Options {
   std::int64_t pid = 0;
-  int nth = 0;
+  int loader = 0;
   std::string output;
+  std::string form;   // "chrome", "perfetto"; empty: by the name of the output
   std::string merge;  // a file of torch's profiler; empty: none
-  bool json = false;
   bool follow = false;
   double seconds = 0;
   std::uint64_t max_records = 4'000'000;  // 512 MB
@@ -38,22 +38,24 @@ int fail(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
 // The loader that the options name, with a trace. Says on standard error why there is none.
 std::optional<Found> find(const Options& options) {
   feedlane::Error error;
-  auto monitor = feedlane::Monitor::open(options.pid, options.nth, error);
+  auto monitor = feedlane::Monitor::open(options.pid, options.loader, error);
   if (!monitor) {
     if (error.code() != 0) fail("{}", error.what());
-    else fail("process {} has no loader {}; --nth counts them from 0", options.pid, options.nth);
+    else fail("process {} has no loader {}: feedlane ls numbers them", options.pid, options.loader);
     return std::nullopt;
   }
-  Found found{options.pid, options.nth, program_of(options.pid, 200), std::move(*monitor)};
+  Found found{options.pid, options.loader, program_of(options.pid, 200), std::move(*monitor)};
   if (found.monitor.info().trace != 0) return found;
   fail(
-      "loader {} of process {} keeps no trace: set config.trace when it is created, or start the program with "
-      "FEEDLANE_TRACE=4096 in the environment",
-      options.nth, options.pid);
+      "loader {} of process {} keeps no trace: set config.trace, or start the program with FEEDLANE_TRACE=4096 in its "
+      "environment",
+      options.loader, options.pid);
   return std::nullopt;
 }
 
-bool is_json(const Options& options) { return options.json || options.output.ends_with(".json"); }
+bool is_chrome(const Options& options) {
+  return options.form.empty() ? options.output.ends_with(".json") : options.form == "chrome";
+}
 
 // JSON of both. If torch's file cannot be used, JSON of ours: what was collected is not lost.
 int write_merged(const Options& options, const Recording& recording, OutputFile& file) {
@@ -64,17 +66,17 @@ int write_merged(const Options& options, const Recording& recording, OutputFile&
   if (in.is_open()) both = merged_trace(recording, torch, why);
   if (!both.empty()) return file.put(both) ? 0 : 1;
   if (file.put(chrome_trace(recording)))
-    fail("{}: {}. {} holds the loader's trace alone", options.merge, why, options.output);
+    fail("cannot merge {}: {}; {} has only the loader's events", options.merge, why, options.output);
   return 1;
 }
 
 int write_recording(const Options& options, const Recording& recording, OutputFile& file) {
   int status = 0;
   if (!options.merge.empty()) status = write_merged(options, recording, file);
-  else status = file.put(is_json(options) ? chrome_trace(recording) : perfetto_trace(recording)) ? 0 : 1;
+  else status = file.put(is_chrome(options) ? chrome_trace(recording) : perfetto_trace(recording)) ? 0 : 1;
   if (status == 0)
-    say("{} batches in {}; {} records lost, {} overwritten earlier", recording.records.size(), options.output,
-        recording.lost, recording.earlier);
+    say("wrote {} batches to {}; {} records were lost, {} were overwritten before the first look",
+        recording.records.size(), options.output, recording.lost, recording.earlier);
   return status;
 }
 
@@ -92,23 +94,31 @@ int run(const Options& options) {
 
 void add_trace(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("trace", "Write a file of a running loader's batches, for ui.perfetto.dev");
+  CLI::App* command =
+      app.add_subcommand("trace", "Write the timeline of a loader's batches to a file, for ui.perfetto.dev");
   add_pid(*command, options->pid, "Trace a loader of this process")->required();
-  command->add_option("--nth", options->nth, "Trace this one of its loaders, counted from 0 (default: 0)")
+  command->add_option("--loader", options->loader, "Trace this loader of the process, as numbered by ls (default: 0)")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber);
-  command
-      ->add_option("-o,--output", options->output,
-                   "Write this file: Chrome's JSON if it is named *.json, else Perfetto's form")
+  command->add_option("-o,--output", options->output, "Write this file, replaced at once")
       ->required()
       ->type_name("FILE");
-  command->add_flag("--json", options->json, "Write Chrome's JSON whatever the name of FILE");
-  command->add_option("--merge", options->merge, "Write JSON that also has the events of this file of torch's profiler")
-      ->type_name("TORCH.json");
-  CLI::Option* follow = command->add_flag(
-      "--follow", options->follow, "Record until the loader ends, or Ctrl-C (default: the records that exist now)");
+  CLI::Option* form =
+      command
+          ->add_option("--form", options->form,
+                       "Write this form: chrome or perfetto (default: chrome for a FILE named *.json, else perfetto)")
+          ->check(CLI::IsMember({"chrome", "perfetto"}));
   command
-      ->add_option("--seconds", options->seconds, "Record for this many seconds (default: the records that exist now)")
+      ->add_option("--merge", options->merge,
+                   "Add the loader's events to this file of torch's profiler, and write the result in Chrome's form")
+      ->type_name("TORCH.json")
+      ->excludes(form);
+  CLI::Option* follow =
+      command->add_flag("--follow", options->follow,
+                        "Record until the loader ends or Ctrl-C (default: write the records that exist now)");
+  command
+      ->add_option("--seconds", options->seconds,
+                   "Record for this many seconds (default: write the records that exist now)")
       ->type_name("S")
       ->check(seconds_between(0.001, 1e8))
       ->excludes(follow);

@@ -65,7 +65,7 @@ class Writer {
     const Recording& r = recording_;
     return {{"version", r.info.version},
             {"pid", r.pid},
-            {"nth", r.nth},
+            {"loader", r.nth},
             {"name", r.info.name},
             {"program", r.program},
             {"workers", r.info.workers},
@@ -215,7 +215,7 @@ class Finder : public nlohmann::json_sax<Json> {
   bool start_object(std::size_t) override { return begin(); }
   bool end_object() override { return end(); }
   bool start_array(std::size_t) override {
-    if (depth_ == 0) return fail("it is an array, of events whose clock is unknown; torch 2 and later write an object");
+    if (depth_ == 0) return fail("it is a JSON array, whose clock is unknown; torch 2 and later write an object");
     if (depth_ == 1) in_events_ = key_ == "traceEvents";
     return begin();
   }
