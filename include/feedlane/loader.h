@@ -94,7 +94,7 @@ typedef struct feedlane_loader_config {
    *  are reserved. Its shard is lost for the epoch, which is reported as E_HUNG. A process that still exists 1 s after
    *  SIGKILL is treated like a thread, but without extra slots. */
   int64_t task_timeout_ns;
-  int32_t max_restarts;        /**< spawn, fork: most dead workers replaced in the loader's life; 0: 1000; -1: none */
+  int32_t max_restarts;        /**< most dead workers replaced in the loader's life; 0: 1000; -1: none */
   int32_t max_kills_per_batch; /**< number of its workers' deaths after which a batch is E_QUARANTINED; 0: 3 */
 
   /* Samples that fail. Policies apply in this order; each such sample leaves a record, see FEEDLANE_EVENT_SAMPLE_*. */
@@ -216,7 +216,7 @@ FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, fe
  *  - E_QUARANTINED: the batch killed its worker config.max_kills_per_batch times.
  *
  * Errors of the loader, returned by every call until feedlane_loader_begin:
- *  - E_INIT: a worker could not open its data set.
+ *  - E_INIT: a worker could not open its data set, or five workers in a row ended before they were ready, in one place.
  *  - E_RESTARTS: more than config.max_restarts workers died.
  *  - E_HUNG with argument config.start_timeout_ns: a worker did not attach, or did not open its data set, in time, and
  *    no other worker has attached.
@@ -271,9 +271,9 @@ FEEDLANE_API int32_t feedlane_loader_stop(feedlane_loader *l, feedlane_error *er
 /**
  * External mode: returns a connected socket for one worker process, which the caller passes on and closes. `*id` is the
  * id of the worker wanted, or -1 for any missing worker, and is overwritten with the worker's id. The call first checks
- * for deaths, so a host that calls it from time to time (one system call) can replace every dead worker. max_restarts
- * does not apply.
- *  - END: no worker is missing.
+ * for deaths, so a host that calls it from time to time (one system call) can replace every dead worker.
+ *  - END: no worker is missing. A worker that the loader has given up is not missing until feedlane_loader_begin:
+ *    feedlane_loader_next returns E_RESTARTS or E_INIT, or an event of kind FEEDLANE_EVENT_WARNING has the reason.
  *
  * Thread safety: one thread at a time.
  */

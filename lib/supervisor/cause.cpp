@@ -33,6 +33,11 @@ void describe_signal(const Member& m, int signal, std::int64_t oom_kills, Words&
 
 }  // namespace
 
+void name_process(pid_t pid, Name& out) {
+  out[0] = '\0';
+  if (pid != 0) (void)format_to(out, "process {} ", pid);
+}
+
 void describe_end(const Member& m, const os::Ending& ending, const Settings& settings, std::int64_t oom_kills,
                   Words& out) {
   const Error& verdict = m.verdict;

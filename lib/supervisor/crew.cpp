@@ -84,11 +84,11 @@ Peer::Message Crew::receive(std::uint32_t w, Error& error) {
   const Peer::Message message = m.peer.receive(waiter_.poller(), error);
   if (message == Peer::Message::attached) {
     starter_.error() = {};
-    m.start_failures = 0;
     m.verdict = {};
     (void)roster_.lanes().open(w);
     m.start_deadline_ns = deadlines_.open_deadline_ns();
   }
+  if (message == Peer::Message::ready) m.start_failures = 0;
   return message;
 }
 
@@ -153,8 +153,8 @@ namespace {
 
 Error death_of(std::uint32_t w, const Peer& peer, const Gone& gone, std::int64_t epoch, std::int64_t batch) {
   const char* const why = peer.why_not_attached();
-  char who[32] = "";
-  if (gone.pid != 0) (void)format_to(who, "process {} ", gone.pid);
+  Name who;
+  name_process(gone.pid, who);
   Error error;
   (void)error.fail(FEEDLANE_E_PEER_DEAD, "worker {}: {}{}{}{}", w, who, gone.how,
                    *why == '\0' ? "" : " before it attached: ", first(280, why));
@@ -189,6 +189,7 @@ void Crew::handle_end(std::uint32_t w) {
   const std::int64_t oom_kills = is_expected ? -1 : new_oom_kills();
   const bool has_left = peer.has_left() && !peer.is_child();  // for a child, the way its process ended counts
   const bool had_attached = peer.has_attached();
+  const bool was_ready = peer.state() == State::ready;
   if (!peer.has_left() && !peer.is_thread()) owner_.on_memory_in_doubt();
   const os::Ending ending = peer.reap();
   Words how;
@@ -210,16 +211,12 @@ void Crew::handle_end(std::uint32_t w) {
            : !had_attached   ? Member::Loss::unattached
            : ending.signaled ? Member::Loss::signal
                              : Member::Loss::exit;
-  const bool is_hosts = !starter_.launcher().starts_workers();
-  if (m.died) {
-    const Error death = death_of(w, peer, gone, owner_.epoch(), in_hand);
-    events_.push(FEEDLANE_EVENT_WORKER_DIED, death);
-    if (is_hosts) events_.push(FEEDLANE_EVENT_WORKER_WANTED, death);
-  } else if (!is_expected && is_hosts) {
-    events_.push(FEEDLANE_EVENT_WORKER_WANTED, leaving_of(w, gone.pid));
-  }
+  const Error end = m.died ? death_of(w, peer, gone, owner_.epoch(), in_hand) : leaving_of(w, gone.pid);
+  if (m.died) events_.push(FEEDLANE_EVENT_WORKER_DIED, end);
   if (!is_expected && (owner_.is_work_left() || starter_.launcher().starts_early()))
-    starter_.replace(w, had_attached, gone);
+    starter_.replace(w, was_ready, gone);
+  if (!is_expected && !m.was_given_up && !starter_.launcher().starts_workers())
+    events_.push(FEEDLANE_EVENT_WORKER_WANTED, end);
   owner_.on_ready();
 }
 

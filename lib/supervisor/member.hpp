@@ -34,9 +34,9 @@ struct Member {
 
   // ---- the place ----
 
-  std::uint32_t start_failures = 0;  // generations in a row that ended before they attached
+  std::uint32_t start_failures = 0;  // generations in a row that ended before they were ready
   bool was_late = false;            // a worker was given up before its data set was open, and none has been ready since
-  bool was_given_up = false;        // its starts have failed too often: it stays empty until the next epoch
+  bool was_given_up = false;        // no worker replaces the last one: the place stays empty until the next epoch
   bool died = false;                // the previous generation ended unexpectedly
   Loss loss = Loss::exit;           // if so, why
   std::int64_t start_again_ns = 0;  // when to try again to start a replacement; 0: no retry is due

@@ -24,6 +24,12 @@ bool Roster::any_there() const {
   return std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.is_there() && !m.is_undead(); });
 }
 
+std::uint32_t Roster::to_replace() const {
+  const auto count =
+      std::count_if(members_.begin(), members_.end(), [](const Member& m) { return m.died && !m.was_given_up; });
+  return static_cast<std::uint32_t>(count);
+}
+
 // A worker whose predecessor was given up before its data set was open counts only once it is ready. Otherwise two
 // workers that never open their data sets would be replaced in turn for ever.
 bool Roster::others_continue(std::uint32_t worker) const {

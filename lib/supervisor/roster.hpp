@@ -30,6 +30,8 @@ class Roster {
   [[nodiscard]] bool any_ending() const;
   // Whether another worker has attached and takes tasks, or will take them once its data set is open.
   [[nodiscard]] bool others_continue(std::uint32_t worker) const;
+  // Number of workers that died and are to be replaced.
+  [[nodiscard]] std::uint32_t to_replace() const;
 
   // Number of workers that are stuck: see Member::is_stuck.
   [[nodiscard]] std::uint32_t stuck() const { return stuck_; }

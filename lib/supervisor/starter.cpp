@@ -58,12 +58,13 @@ Status Starter::start(std::uint32_t w, Error& error) {
 }
 
 Status Starter::start_missing(Error& error) {
-  if (!launcher_->starts_workers()) return FEEDLANE_OK;
   for (std::uint32_t w = 0; w < roster_.size(); w++) {
     Member& m = roster_.at(w);
     m.was_late = false;
     if (m.is_there()) continue;
     m.start_failures = 0;
+    m.was_given_up = false;
+    if (!launcher_->starts_workers()) continue;
     if (const Status s = start(w, error); s != FEEDLANE_OK) return s;
   }
   return FEEDLANE_OK;
@@ -76,6 +77,10 @@ Status Starter::open_place(std::int32_t& id, os::Fd& fd, Error& error) {
   for (std::int32_t i = id < 0 ? 0 : id; i < (id < 0 ? count : id + 1); i++) {
     const auto w = static_cast<std::uint32_t>(i);
     if (roster_.at(w).is_there()) continue;
+    if (roster_.at(w).was_given_up) {
+      if (id < 0) continue;
+      return FEEDLANE_END;
+    }
     if (const Status s = open(w, fd, error); s != FEEDLANE_OK) return s;
     id = i;
     return launcher_->start(roster_.at(w).peer, os::Fd(), waiter_.poller(), error);

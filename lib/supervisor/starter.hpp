@@ -47,8 +47,8 @@ class Starter {
   Status open_place(std::int32_t& id, os::Fd& fd, Error& error);
   // The socket for a thread that is to work. END: no worker is missing. Thread safety: any thread.
   Status take_offer(os::Fd& fd, Error& error);
-  // A worker is gone that was not asked to end: starts a replacement, if possible.
-  void replace(std::uint32_t w, bool had_attached, const Gone& gone);
+  // A worker is gone that was not asked to end: starts a replacement, or leaves that to the host, or gives up the place.
+  void replace(std::uint32_t w, bool was_ready, const Gone& gone);
   // Tries again to start a replacement that could not be started.
   void start_at_last(std::uint32_t w);
   // In a forked child: closes the trainer's descriptors.
@@ -63,6 +63,7 @@ class Starter {
   Status start(std::uint32_t w, Error& error);
   Status start_again(std::uint32_t w, Error& error);
   void start_later(std::uint32_t w, Error& error);
+  bool exceeds_restarts(std::uint32_t w, const Gone& gone);
   void give_up_place(std::uint32_t w, const Gone& gone);
 
   const Settings& settings_;

@@ -214,6 +214,78 @@ TEST_CASE("external: a killed worker's batch is made again, open_worker offers i
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
+TEST_CASE("external: a place is not offered again after max_restarts, and next returns E_RESTARTS until begin") {
+  for (const std::int32_t most : {-1, 2}) {
+    CAPTURE(most);
+    const std::int64_t allowed = most < 0 ? 0 : most;
+    Setup s(20);
+    s.external(1);
+    s.plan.end_index = 6;
+    s.plan.end_attempts = 100;
+    s.plan.end_signal = SIGKILL;
+    s.config.max_kills_per_batch = 100;
+    s.config.max_restarts = most;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    std::vector<std::unique_ptr<Process>> processes;
+    Error e;
+    std::int32_t status = FEEDLANE_E_PEER_DEAD;
+    for (; status == FEEDLANE_OK || status == FEEDLANE_E_PEER_DEAD; status = take(l.get(), &e).status)
+      if (status == FEEDLANE_E_PEER_DEAD) processes.push_back(start(l.get()));
+    CHECK(status == FEEDLANE_E_RESTARTS);
+    CHECK(std::string(e.argument) == "config.max_restarts");
+    CHECK(e.found == allowed + 1);
+    CHECK(e.needed == allowed);
+    CHECK(e.worker == 0);
+    CHECK(processes.size() == static_cast<std::size_t>(allowed + 1));
+    CHECK(open_worker(l.get()).status == FEEDLANE_END);
+    CHECK(open_worker(l.get(), 0).status == FEEDLANE_END);
+    CHECK(events_of(l.get(), FEEDLANE_EVENT_WORKER_WANTED).size() == static_cast<std::size_t>(allowed));
+    CHECK(stats_of(l.get()).restarts == static_cast<std::uint64_t>(allowed));
+    begin(l.get(), 1);
+    const Offer o = open_worker(l.get());
+    CHECK(o.status == FEEDLANE_OK);
+    CHECK(::close(o.fd) == 0);
+  }
+}
+
+TEST_CASE("external: workers that died count against max_restarts before the host replaces them") {
+  Setup s(20);
+  s.external(2);
+  s.config.max_restarts = 1;
+  const Loader l = s.create();
+  const auto first = start(l.get());
+  const auto second = start(l.get());
+  begin(l.get(), 0);
+  wait_until_ready(l.get(), 2);
+  first->kill(SIGKILL);
+  second->kill(SIGKILL);
+  const std::vector<Taken> all = take_outcomes(l.get());
+  REQUIRE_FALSE(all.empty());
+  CHECK(all.back().status == FEEDLANE_E_RESTARTS);
+  CHECK(all.back().found == 2);
+  CHECK(all.back().needed == 1);
+}
+
+TEST_CASE("external: five workers in a row that end before they are ready are E_INIT, and begin tries again") {
+  Setup s(4);
+  s.external(1);
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  for (int i = 1; i <= 5; i++) {
+    const Offer o = open_worker(l.get());
+    REQUIRE(o.status == FEEDLANE_OK);
+    CHECK(::close(o.fd) == 0);
+    Error e;
+    CHECK(take(l.get(), &e).status == (i < 5 ? FEEDLANE_E_PEER_DEAD : FEEDLANE_E_INIT));
+    if (i == 5) CHECK_MESSAGE(e.says("worker 0: ended before it attached, the 5th in a row"), std::string(e.text));
+  }
+  CHECK(open_worker(l.get()).status == FEEDLANE_END);
+  begin(l.get(), 1);
+  const auto process = start(l.get());
+  check_sequence(take_rest(l.get()), 4, 1);
+}
+
 TEST_CASE("external: a worker that detaches by itself is no failure, and its process continues") {
   constexpr std::int64_t visitors = 40;
   Setup s(2 * visitors);

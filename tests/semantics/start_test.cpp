@@ -86,6 +86,20 @@ TEST_CASE("a program that is no worker is E_INIT with a helpful text") {
   }
 }
 
+TEST_CASE("workers that end while they open their data set, five times in a row, are E_INIT") {
+  Setup s(4);
+  feedlane_dataset table = s.dataset;
+  table.open = [](void*, const feedlane_worker_info*, void**, feedlane_error*) -> std::int32_t { ::_exit(7); };
+  s.forked(1, table);
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  Error e;
+  CHECK(take(l.get(), &e).status == FEEDLANE_E_INIT);
+  CHECK(e.worker == 0);
+  CHECK_MESSAGE(e.says("exited with status 7 before it was ready, the 5th in a row"), std::string(e.text));
+  CHECK(stats_of(l.get()).restarts == 4);
+}
+
 TEST_CASE("workers that can't attach report why in the error that ends the epoch") {
   Setup s(4);
   s.workers(1);

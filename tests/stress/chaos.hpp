@@ -173,11 +173,11 @@ class Disturber {
     }
     (void)::close(fd);
   }
-  // Five in a row that end before they have attached are taken for a program that is no worker: E_INIT. On a machine so busy
-  // that a start takes long, that must not be our doing.
+  // Five in a row that end before they are ready are E_INIT. On a machine so busy that a start takes long, that must not
+  // be our doing.
   bool may_hit(std::int32_t w, std::int32_t state) {
     int& in_a_row = early_[static_cast<std::size_t>(w)];
-    if (state != FEEDLANE_WORKER_STARTING) in_a_row = 0;
+    if (state == FEEDLANE_WORKER_READY) in_a_row = 0;
     else if (++in_a_row > 3) return false;
     return true;
   }
@@ -196,7 +196,7 @@ class Disturber {
 
   const feedlane_loader* loader_;
   stress::Random random_;
-  std::array<int, workers> early_{};  // hits at this place's workers before they had attached, since the last one after
+  std::array<int, workers> early_{};  // hits at this place's workers before they were ready, since the last one after
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> kills_{0};
   std::atomic<std::uint64_t> stops_{0};

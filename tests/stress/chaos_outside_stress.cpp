@@ -199,7 +199,7 @@ class Outside {
   }
 
  private:
-  // A worker that has attached: five in a row that end before are taken for a program that is no worker.
+  // A worker that is ready: five in a row that end before are E_INIT.
   pid_t a_worker() {
     feedlane_error e;
     feedlane_init(&e, sizeof e);
@@ -208,7 +208,7 @@ class Outside {
     feedlane_init(&s, sizeof s);
     const auto w = static_cast<std::int32_t>(random_(team));
     if (feedlane_monitor_get_worker_stats(monitor_, w, &s) != FEEDLANE_OK) return 0;
-    return s.state == FEEDLANE_WORKER_READY || s.state == FEEDLANE_WORKER_OPENING ? static_cast<pid_t>(s.pid) : 0;
+    return s.state == FEEDLANE_WORKER_READY ? static_cast<pid_t>(s.pid) : 0;
   }
   void nap(std::uint64_t least_ms, std::uint64_t most_ms) {
     chaos::nap(static_cast<std::int64_t>(least_ms + random_(most_ms - least_ms)) * 1'000'000);

@@ -68,7 +68,7 @@ class Child:
         if self.code is None:
             return ("has ended; its exit code is unknown, because something else in this process reaps its children (SIGCHLD is "
                     "ignored, or a handler or thread calls waitpid)")
-        return f"is killed by signal: {_signal_name(-self.code)}" if self.code < 0 else f"exited with code {self.code}"
+        return f"is killed by signal: {_signal_name(-self.code)}" if self.code < 0 else f"exited unexpectedly with exit code {self.code}"
 
     def _settle(self) -> None:
         """The process has ended. Records this in multiprocessing, which would otherwise signal the pid at the interpreter's

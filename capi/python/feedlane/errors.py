@@ -94,7 +94,7 @@ class ReadOnlyWarning(UserWarning):
 
 
 class InitError(FeedlaneError, RuntimeError):
-    """A worker could not set up its data set."""
+    """A worker could not set up its data set, or ended several times before it had."""
 
 
 class Hung(FeedlaneError, RuntimeError):

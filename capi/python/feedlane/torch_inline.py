@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory
 
-from . import _core, errors, torch_state
+from . import _core, errors, torch_failures, torch_state
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -98,7 +98,7 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
             if self._dataset_kind == torch_dataloader._DatasetKind.Iterable:
                 raise
             self._failed.append(self._num_yielded)
-            raise RuntimeError(torch_state.stopped(f"batch {self._num_yielded}")) from reason
+            raise RuntimeError(torch_failures.stopped(f"batch {self._num_yielded}")) from reason
         except Exception:
             self._failed.append(self._num_yielded)
             raise
@@ -138,4 +138,4 @@ def _collated(collate_fn: Any, samples: Any) -> Any:
     try:
         return collate_fn(samples)
     except StopIteration as reason:
-        raise RuntimeError(torch_state.stopped("a batch by the collate_fn")) from reason
+        raise RuntimeError(torch_failures.stopped("a batch by the collate_fn")) from reason

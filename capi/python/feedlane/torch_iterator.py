@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One iteration of a DataLoader with workers: the crew of its processes, the batches of indices that they get, and the handling
+"""One iteration of a DataLoader with workers: its processes, the batches of indices that they get, and the handling
 of batches that cannot be made."""
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import torch.utils.dlpack
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory
 
-from . import _core, errors, indices, lifetime, maker, observe, torch_state, torch_worker, tree
+from . import _core, errors, indices, lifetime, maker, observe, torch_failures, torch_processes, torch_state, torch_worker, tree
 
 if TYPE_CHECKING:
     from .batch import Batch, BatchTensor
@@ -29,7 +29,7 @@ _LARGEST_SLOT, _ADDRESS_SPACE = 16 << 30, 8 << 40
 _LOOK_EVERY_NS = 50_000_000  # interval between checks for workers that have ended
 # With in_order=False, torch 2.7 and later give a batch to a worker that has room; earlier versions go round-robin.
 _IS_FREE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 7)
-_OF_WORKERS = (_core.E_PEER_DEAD, _core.E_QUARANTINED, _core.E_RESTARTS, _core.E_HUNG)
+_OF_WORKERS = (_core.E_PEER_DEAD, _core.E_INIT, _core.E_QUARANTINED, _core.E_RESTARTS, _core.E_HUNG)
 _profiler: Any = torch.autograd.profiler if hasattr(torch.autograd.profiler, "_is_profiler_enabled") else types.SimpleNamespace(
     _is_profiler_enabled=False)  # torch 1 does not have it
 _PLAIN_SAMPLERS = (torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler, torch.utils.data.WeightedRandomSampler,
@@ -103,12 +103,11 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
 
     def _start_workers(self, loader: DataLoader[Any]) -> None:
         weak: Any = weakref.ref(self)
-        self._crew = torch_worker.Crew(loader, self._base_seed, self._allow_pickle, self._options["max_restarts"],
-                                       lambda worker: weak()._keeping(worker),
-                                       lambda: weak().position.taken)
+        self._processes = torch_processes.Processes(loader, self._base_seed, self._allow_pickle,
+                                                    lambda worker: weak()._keeping(worker))
         self._create(loader)
         lifetime.end_at_exit(self)
-        self._crew.fill(self._core)
+        self._processes.start_wanted(self._core)
 
     # ---- states ----
 
@@ -305,14 +304,14 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         self._has_pushed = False
         if type(data) is not tree.WithState:
             return data
-        told = torch_worker.state_told(data.state, self._allow_pickle)
+        told = torch_worker.decode_state(data.state, self._allow_pickle)
         self.position.told_first(told)
         return tree.WithState(data.data, told)
 
     next = __next__
-    is_own = property(lambda self: self._crew.is_own(), doc="False in a forked child.")
+    is_own = property(lambda self: self._processes.is_own(), doc="False in a forked child.")
     # The processes, by worker, as in torch's iterator.
-    _workers = property(lambda self: self._crew.processes())
+    _workers = property(lambda self: self._processes.started())
 
     # ---- the end ----
 
@@ -322,7 +321,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         if self.source is not None:
             self.source.freeze()
         self._core.close()
-        self._crew.join()
+        self._processes.join()
         self._is_shut = True
 
     def __del__(self) -> None:
@@ -355,7 +354,7 @@ class _Outcomes:
             raise StopIteration
         # E_PEER_DEAD without a worker: none is attached yet. With a worker: its shard is lost.
         if status == _core.TIMEOUT or (status == _core.E_PEER_DEAD and exception.worker < 0):
-            i._crew.fill(i._core)
+            i._processes.start_wanted(i._core)
             if i._deadline is not None and time.monotonic() >= i._deadline:
                 raise RuntimeError(f"DataLoader timed out after {i._timeout} seconds")
             return NotImplemented
@@ -366,10 +365,10 @@ class _Outcomes:
             return NotImplemented
         i._batch_failed = status in (_core.E_SAMPLE, _core.E_QUARANTINED)
         i._has_pushed = i._has_pushed and not i._batch_failed
-        if status in (_core.E_SAMPLE, _core.E_INIT):
-            torch_worker.reraise(exception, i._allow_pickle)
+        if status == _core.E_SAMPLE:
+            torch_failures.reraise(exception, i._allow_pickle)
         if status in _OF_WORKERS:
-            raise errors.with_more(exception, i._crew.ends())
+            raise i._processes.explained(exception)
         raise exception
 
     def unusual(self, batch: Batch) -> Any:

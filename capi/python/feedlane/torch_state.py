@@ -92,11 +92,6 @@ def warn_of_forwarding(steps: int) -> None:
                  "and dropped", steps)
 
 
-def stopped(what: str) -> str:
-    """Returns the message for a StopIteration that would end the loop as if all batches had come."""
-    return f"StopIteration was raised for {what}: only the iterator of an iterable data set may raise it"
-
-
 # ---- the sampler's side ----
 
 def generator_state(loader: DataLoader[Any]) -> State:

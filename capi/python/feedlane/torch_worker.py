@@ -1,144 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker processes of a DataLoader: started by multiprocessing and set up as torch starts and sets up its own."""
+"""A worker process of a DataLoader: set up as torch sets up its own workers."""
 from __future__ import annotations
 
-import collections
-import contextlib
 import copy
-import functools
-import importlib
-import itertools
 import multiprocessing
 import multiprocessing.reduction
 import os
 import pickle
 import random
-import re
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.multiprocessing
-from torch.utils.data import dataloader as torch_dataloader
-from torch.utils.data._utils import collate as torch_collate, signal_handling, worker as torch_worker
+from torch.utils.data._utils import signal_handling, worker as torch_worker
 
-from . import _core, child, collate, errors, maker, shipping, torch_samples, torch_state, tree, worker
+from . import _core, collate, errors, maker, shipping, torch_failures, torch_samples, torch_state, tree, worker
 
 if TYPE_CHECKING:
-    from .dataloader import DataLoader
     from .records import Plan
 
-_PATIENCE_S = 5  # for a process that was asked to end
-_MOST_IN_VAIN = 3
-_MOST_UNKNOWN_IN_VAIN = 10  # if it is unknown whether they were killed
-_ENDS_TOLD = 4
 
-
-class _Descriptor:
+class Descriptor:
     """A descriptor that is passed to a process at its start, with any start method."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def __reduce__(self) -> tuple[Callable[[Any], _Descriptor], tuple[Any]]:
+    def __reduce__(self) -> tuple[Callable[[Any], Descriptor], tuple[Any]]:
         return _received, (multiprocessing.reduction.DupFd(self.number),)
 
 
-def _received(duplicate: Any) -> _Descriptor:
-    return _Descriptor(duplicate.detach())
-
-
-class Crew:
-    """The processes of one iterator. The library reports when one is missing."""
-
-    _job: maker.Job
-
-    def __init__(self, loader: DataLoader[Any], base_seed: int, allow_pickle: bool, max_restarts: int,
-                 keeping: Callable[[int], Any], taken: Callable[[], Any]) -> None:
-        """keeping(worker): a Keeping, or None if workers have no state to send. taken(): the number of batches that have come."""
-        self._context: Any = loader.multiprocessing_context or torch.multiprocessing
-        self._count, self._base_seed, self._init = loader.num_workers, base_seed, loader.worker_init_fn
-        is_iterable = loader._dataset_kind == torch_dataloader._DatasetKind.Iterable
-        dataset: Any = loader.dataset
-        collate_fn = _collate_fn(loader)
-        self._job = maker.Job(dataset, loader._auto_collation, is_iterable, loader.drop_last,
-                              collate_fn, None, None, None, allow_pickle, 0)
-        self._children: dict[int, child.Child] = {}  # by worker
-        self._pid = os.getpid()  # the parent of the processes
-        self._keeping, self._taken = keeping, taken
-        self._ends: collections.deque[child.Child] = collections.deque(maxlen=_ENDS_TOLD)
-        # By worker: how often it has ended in a row without a batch, and the number of batches before.
-        self._vain: dict[int, tuple[int, int]] = {}
-        self._restarts, self._max_restarts = 0, max(0, max_restarts or 1000)
-
-    def fill(self, core: _core.Loader) -> None:
-        """Starts the missing workers. Raises RuntimeError if workers die too often or before they start."""
-        for _ in iter(core.event, None):  # discards the events
-            pass
-        # If a worker ends at once, `next` reports it.
-        for number, descriptor in itertools.islice(iter(core.open_worker, None), self._count):
-            self._start(number, descriptor)
-
-    def _start(self, number: int, descriptor: int) -> None:
-        try:
-            self._bury(number)
-            work = (self._job, number, self._count, self._base_seed, self._init, self._keeping(number))
-            make = functools.partial(self._process, descriptor)
-            self._children[number] = child.Child(shipping.start(make, work, self._is_forked()))
-        finally:
-            os.close(descriptor)
-
-    def _process(self, descriptor: int, work: Any) -> Any:
-        return self._context.Process(target=serve, args=(_Descriptor(descriptor), work), daemon=True)
-
-    def _is_forked(self) -> bool:
-        return bool(self._context.get_start_method() == "fork")
-
-    def _bury(self, number: int) -> None:
-        """Handles the end of the predecessor, if there was one. Raises RuntimeError if it ends by itself each time that it is
-        started, or if `max_restarts` is exceeded."""
-        old = self._children.pop(number, None)
-        if old is None:
-            return
-        old.end(_PATIENCE_S)
-        self._restarts += 1
-        self._ends.append(old)
-        taken = self._taken()
-        vain, before = self._vain.get(number, (0, taken))
-        by_itself = old.code is None or old.code > 0
-        self._vain[number] = vain, taken = (vain + 1 if taken == before and by_itself else 0, taken)
-        if vain == (_MOST_IN_VAIN if old.code is not None else _MOST_UNKNOWN_IN_VAIN):
-            raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly, as {vain - 1} before it, without a "
-                               f"batch: it {old.story()}. What it wrote to stderr says why."
-                               f"{'' if self._is_forked() else shipping.hint()}")
-        if self._restarts > self._max_restarts:
-            raise RuntimeError(f"DataLoader worker (pid(s) {old.pid}) exited unexpectedly: it {old.story()}; "
-                               f"{self._restarts} restarts are more than max_restarts")
-
-    def ends(self) -> str:
-        """Returns how workers have ended, in torch's words, as an addition to a message; or ""."""
-        ended = [*self._ends, *(one for one in self._children.values() if one.wait(0))]
-        return "".join(f"; DataLoader worker (pid {one.pid}) {one.story()}" for one in ended[-_ENDS_TOLD:] if one.code != 0)
-
-    def processes(self) -> list[Any]:
-        """Returns the processes, by worker, including those that have ended."""
-        return [one.process for _, one in sorted(self._children.items())]
-
-    def is_own(self) -> bool:
-        """Whether the processes are children of this process. A forked child has copies of its parent's iterators."""
-        return os.getpid() == self._pid
-
-    def join(self) -> None:
-        """Waits for the processes to end, and ends those that take too long."""
-        if not self.is_own():
-            return
-        deadline = time.monotonic() + _PATIENCE_S
-        for one in self._children.values():
-            one.end(max(0, deadline - time.monotonic()))
+def _received(duplicate: Any) -> Descriptor:
+    return Descriptor(duplicate.detach())
 
 
 class Keeping(NamedTuple):
@@ -202,45 +98,26 @@ class Keeper(torch_samples.Maker):
         if self._is_first_told and self._is_empty and not told["without"]:
             return plan, rows
         self._is_first_told = True
-        return (tree.STATE, (plan, _plan_of_state(told, self.job.allow_pickle, leaves))), task.count if told["without"] else rows
+        return (tree.STATE, (plan, _encode_state(told, self.job.allow_pickle, leaves))), task.count if told["without"] else rows
 
     def _now(self) -> torch_state.State:
         return torch_state.worker_state(self._number, self.job.iterable, self.job.dataset, self._shard, self._ended)
 
 
-def _plan_of_state(told: torch_state.State, allow_pickle: bool, leaves: collate.Leaves) -> Plan:
+def _encode_state(told: torch_state.State, allow_pickle: bool, leaves: collate.Leaves) -> Plan:
     if allow_pickle:
         return collate.whole(np.frombuffer(pickle.dumps(told, protocol=pickle.HIGHEST_PROTOCOL), np.uint8), leaves)
     return collate.values_alone(told)
 
 
-def state_told(state: Any, allow_pickle: bool) -> Any:
-    """Decodes, in the trainer, the state written by `_plan_of_state`."""
+def decode_state(state: Any, allow_pickle: bool) -> Any:
+    """Decodes, in the trainer, the state written by `_encode_state`."""
     blob: Any = state
     return pickle.loads(blob) if allow_pickle and isinstance(state, np.ndarray) else state
 
 
-def _collate_fn(loader: DataLoader[Any]) -> Callable[[Any], Any] | None:
-    """Returns the collate_fn. None: it is torch's default one, whose work this package does, directly in the slot."""
-    function: Any = loader.collate_fn
-    is_torchs = function is torch_collate.default_collate and function.__module__ == torch_collate.__name__  # it was not replaced
-    if is_torchs and loader._auto_collation and not _is_extended():
-        return None
-    return loader.collate_fn
-
-
-def _is_extended() -> bool:
-    """Whether default_collate_fn_map has entries in addition to torch's."""
-    known: dict[Any, Any] = getattr(torch_collate, "default_collate_fn_map", {})
-    kinds = [kind for key in known for kind in (key if isinstance(key, tuple) else (key,))]
-    return (any(function.__module__ != torch_collate.__name__ for function in known.values()) or
-            any(kind.__module__.partition(".")[0] not in ("torch", "numpy", "builtins") for kind in kinds))
-
-
-# ---- in a worker ----
-
-def serve(descriptor: _Descriptor, work: Any) -> None:
-    """Runs a worker. work: passed by Crew. An exception is printed and gives exit code 1."""
+def serve(descriptor: Descriptor, work: Any) -> None:
+    """Runs a worker. work: passed by torch_processes. An exception is printed and gives exit code 1."""
     code = 1
     try:
         job, number, count, base_seed, init, keeping = shipping.opened(work)
@@ -290,7 +167,7 @@ def _work(descriptor: int, job: maker.Job, number: int, init: Callable[[int], An
         batches = Unable(job, reason)
     handle.ready(_core.OK, b"")
     try:
-        handle.run(worker.Glue(batches, _tagged))
+        handle.run(worker.Glue(batches, torch_failures.tagged))
     finally:
         batches.close_worker()
     handle.detach()
@@ -318,75 +195,3 @@ class Unable(maker.Maker):
             return None, 0
         self._ended = self.job.iterable
         raise self._reason
-
-
-def _tagged(reason: BaseException) -> bytes:
-    """Returns an exception in one line that begins with its class's name, by which `reraise` finds the class."""
-    kind = type(reason)
-    return f"{kind.__module__}:{kind.__qualname__}: ".encode() + errors.one_line(reason)
-
-
-# ---- in the trainer ----
-
-_TAG = re.compile(r"\b([\w.]+:[\w.<>]+): ")
-
-def reraise(error: errors.FeedlaneError, allow_import: bool) -> None:
-    """Raises the exception of a worker's data set, by torch's ExceptionWrapper. error: the library's. allow_import: whether the
-    module of the exception's class may be imported."""
-    text, story = error.reason, error.traceback
-    tag = _TAG.search(text)
-    kind = (_exception_named(tag[1], allow_import) if tag else None) or RuntimeError
-    told = story or (text[tag.end():] if tag else text)
-    if issubclass(kind, StopIteration):  # in `next`, it would end the loop as if all batches had come
-        sample = f"sample {error.sample}" if error.sample >= 0 else f"batch {error.batch}"
-        kind, told = RuntimeError, f"{torch_state.stopped(sample)}\n{told}"
-    wrapper: Any = torch._utils.ExceptionWrapper.__new__(torch._utils.ExceptionWrapper)
-    wrapper.exc_type, wrapper.exc_msg, wrapper.where = kind, told, f"in DataLoader worker process {error.worker}"
-    raise _made(wrapper)
-
-
-def _made(wrapper: Any) -> BaseException:
-    """Returns the exception that torch's ExceptionWrapper raises or, if that loses the worker's traceback, another one that has
-    it."""
-    text = f"Caught {wrapper.exc_type.__name__} {wrapper.where}.\nOriginal {wrapper.exc_msg}"
-    try:
-        wrapper.reraise()
-    except Exception as made:  # whatever the class's constructor does
-        found = made.with_traceback(None)
-    if not isinstance(found, wrapper.exc_type) and issubclass(wrapper.exc_type, BaseExceptionGroup):
-        found = _attempt(wrapper.exc_type, text, [RuntimeError("the worker's traceback, above, shows what the group consists of")]) or found
-    elif not isinstance(found, wrapper.exc_type):
-        found = _attempt(wrapper.exc_type, text) or found
-    is_said = wrapper.exc_msg in _words(found)
-    if not is_said and not isinstance(found, wrapper.exc_type):
-        return RuntimeError(text)
-    if not is_said:
-        found.add_note(text)
-    return found
-
-
-def _attempt(kind: type[Exception], *arguments: Any) -> Exception | None:
-    try:
-        made = kind(*arguments)
-    except Exception:
-        return None
-    return made if isinstance(made, kind) else None
-
-
-def _words(reason: BaseException) -> str:
-    try:
-        return str(reason)
-    except Exception:
-        return ""
-
-
-def _exception_named(name: str, allow_import: bool) -> type[Exception] | None:
-    """Returns the exception class. None: there is no such class, or its module would have to be imported."""
-    module, _, path = name.partition(":")
-    if allow_import and module not in sys.modules:
-        with contextlib.suppress(Exception):  # whatever the module does
-            importlib.import_module(module)
-    found: Any = sys.modules.get(module)
-    for part in path.split("."):
-        found = getattr(found, "__dict__", {}).get(part)
-    return found if isinstance(found, type) and issubclass(found, Exception) else None

@@ -7,6 +7,7 @@ import multiprocessing.context
 import multiprocessing.process
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +38,10 @@ class Pids:
 class Leaving(Pids):
     def __getitem__(self, i):
         os._exit(3)
+
+
+def leave(_worker):
+    os._exit(4)
 
 
 def reap(*_):
@@ -108,7 +113,7 @@ class Reaped(unittest.TestCase):
     def test_workers_that_end_again_and_again_are_an_error_that_says_what_is_known(self):
         for _ in self.every_way():
             with self.assertRaisesRegex((RuntimeError, feedlane.Quarantined), r"DataLoader worker \(pid \d+\) (has ended; its exit code is unknown"
-                                                                              r"|exited with code 3)"):
+                                                                              r"|exited unexpectedly with exit code 3)"):
                 list(feedlane.DataLoader(Leaving(), 2, num_workers=1))
 
     def test_at_the_end_nothing_is_left_to_signal(self):
@@ -139,6 +144,21 @@ class Restarts(unittest.TestCase):
         os.kill(int(next(iterator)[1]), signal.SIGKILL)
         with self.assertRaisesRegex(RuntimeError, "more than max_restarts"):
             list(iterator)
+
+    def test_the_rule_is_the_librarys_for_either_loader(self):
+        said = set()
+        for kind, more in (feedlane.Loader, {"tensors": "torch"}), (feedlane.DataLoader, {}):
+            with self.subTest(kind):
+                with self.assertRaises(feedlane.TooManyRestarts) as caught:
+                    list(kind(Leaving(), 2, num_workers=1, max_restarts=1, **more))
+                found = re.search(r"replacing it would be more than max_restarts allows: [^;(]*", str(caught.exception))
+                said.add(found[0].strip())
+        self.assertEqual(said, {"replacing it would be more than max_restarts allows: 1 of at most 1 workers were replaced"})
+
+    def test_workers_that_end_before_they_are_ready(self):
+        with self.assertRaisesRegex(feedlane.InitError, r"before it was ready, the 5th in a row; DataLoader worker \(pid \d+\) "
+                                                        "exited unexpectedly with exit code 4"):
+            list(feedlane.DataLoader(Pids(), 2, num_workers=1, worker_init_fn=leave))
 
 
 class Forking(unittest.TestCase):

@@ -19,7 +19,7 @@ from feedlane import _core
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGE = pathlib.Path(feedlane.__file__).resolve().parent
 STUB = PACKAGE / "_core.pyi"
-OF_TORCH = ("dataloader", "torch_inline", "torch_iterator", "torch_state", "torch_worker")
+OF_TORCH = ("dataloader", "torch_failures", "torch_inline", "torch_iterator", "torch_processes", "torch_state", "torch_worker")
 
 
 def definitions(body):
