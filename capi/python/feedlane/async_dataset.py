@@ -35,7 +35,7 @@ class AsyncDataset:
         """Awaited after the last `fetch`, if `open` has returned, but not in a worker that is killed."""
 
     def __getitem__(self, index: int) -> Any:
-        from .reads import Reads
+        from .reads import Reads  # here: asyncio is imported only if it is used
         reads = self._reads
         if reads is None or not reads.is_mine():
             reads = self._reads = Reads(self)

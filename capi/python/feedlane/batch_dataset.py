@@ -2,6 +2,7 @@
 """Data sets that write complete batches in place."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -10,8 +11,6 @@ from . import _core, collate, dtypes, tree
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from .maker import Job
 
 
 class BatchDataset:
@@ -55,12 +54,13 @@ def check(dataset: object, *, fields: bool, batched: bool, iterable: bool, colla
         raise ValueError("retries, substitute and skip_budget are for data sets that are asked for single samples")
 
 
-def rows_of(job: Job) -> _core.Rows | None:
-    """Returns the object that makes a BatchDataset's batches; None: the data set is of another kind."""
-    if not isinstance(job.dataset, BatchDataset) or not job.fields:
+def rows_of(dataset: Any, declared: Sequence[tuple[Any, ...]] | None) -> _core.Rows | None:
+    """Returns the object that makes a BatchDataset's batches; None: the data set is of another kind. declared: (name, numpy
+    dtype, shape) of each field."""
+    if not isinstance(dataset, BatchDataset) or not declared:
         return None
     fields, sample = [], {}
-    for name, dtype, shape in job.fields:
+    for name, dtype, shape in declared:
         code, stored = dtypes.of_numpy(dtype)
         fields.append((name, name.encode(), code, np.dtype(stored), tuple(shape)))
         sample[name] = np.empty(shape, stored)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO, overload
 import torch
 import torch.utils.data
 
-from . import _core, errors, observe, progress as progress_line, torch_inline, torch_iterator, torch_state
+from . import _core, errors, observe, progress as progress_line, torch_arguments, torch_inline, torch_iterator, torch_state
 
 if TYPE_CHECKING:
     from .records import Indexed
@@ -27,7 +27,7 @@ _T = typing.TypeVar("_T", covariant=True)
 _ITERATORS = (torch_iterator.Iterator, torch_inline.Iterator)
 
 
-class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
+class DataLoader(torch_arguments.Arguments[_T], observe.Observed):
     """As torch's DataLoader, with these additional keyword arguments:
 
       held          batches that the loop may keep in shared memory; further ones are copied. Default 4.
@@ -58,7 +58,6 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
     Errors of the data set are raised as torch raises them: as their own type, with the worker's traceback. The iteration can
     continue after them."""
 
-    _next_random: torch.Tensor | None
     _resume: torch_state.State | None
     _position: Any
     _live: Any
@@ -90,19 +89,13 @@ class DataLoader(torch.utils.data.DataLoader[_T], observe.Observed):
     def __init__(self, *args: Any, held: int = 4, slot_bytes: int | None = None, task_timeout: float = 0, max_restarts: int = 0,
                  allow_pickle: bool = True, snapshot_every_n_steps: int | None = 1, name: str | None = None, trace: int = 0,
                  progress: bool | TextIO = False, **kwargs: Any) -> None:
-        # The attributes have the arguments' names, because frameworks read them to create another loader.
-        self.held = errors.whole("held", held, 1, 4096)
-        self.slot_bytes = None if slot_bytes is None else errors.whole("slot_bytes", slot_bytes, 1, 1 << 40)
-        self.max_restarts = errors.whole("max_restarts", max_restarts, -1, 2**31 - 1)
-        self.task_timeout, self.allow_pickle = task_timeout, bool(allow_pickle)
-        self.snapshot_every_n_steps = errors.whole("snapshot_every_n_steps", snapshot_every_n_steps or 0, 0, 2**31 - 1)
-        self.name, self.progress, self._trace = name, progress, errors.whole("trace", trace, 0, 2**64 - 1)
         self._source = None                  # the figures of the newest iteration
-        self._next_random = None             # from a loaded state: state of torch's default generator for the next epoch
         self._resume = None                  # a state that was loaded, until an iteration uses it
         self._position = self._live = None   # of the newest iteration: its position; a weak reference to its iterator
         self._kept = None                    # its iterator, until all first states are known
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, held=held, slot_bytes=slot_bytes, task_timeout=task_timeout, max_restarts=max_restarts,
+                         allow_pickle=allow_pickle, snapshot_every_n_steps=snapshot_every_n_steps, name=name, trace=trace,
+                         progress=progress, **kwargs)
 
     def _get_iterator(self) -> Any:
         if self._torchs_own():

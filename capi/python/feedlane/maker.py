@@ -144,7 +144,7 @@ class Maker:
         self.job = job
         self._shard, self._taken = None, 0
         self._ended = False
-        self.rows = batch_dataset.rows_of(job)
+        self.rows = batch_dataset.rows_of(job.dataset, job.fields)
 
     def open_worker(self, info: WorkerSetup) -> None:
         """Called once per worker process, before its first task. `info`: from _core.Worker. Raises exceptions of

@@ -7,12 +7,9 @@ import collections
 import concurrent.futures
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from . import _core
-
-if TYPE_CHECKING:
-    from .async_dataset import AsyncDataset
 
 _PATIENCE_S = 5  # for cancelled reads, and for `close`
 
@@ -20,10 +17,25 @@ _Future = concurrent.futures.Future[Any]
 _Started = dict[int, collections.deque[_Future]]  # by index
 
 
+class Coroutines(Protocol):
+    """The coroutines of an AsyncDataset."""
+
+    reads_in_flight: int
+
+    async def open(self) -> None:
+        """Awaited before the first `fetch`."""
+
+    async def fetch(self, index: int) -> Any:
+        """Returns a sample."""
+
+    async def close(self) -> None:
+        """Awaited after the last `fetch`."""
+
+
 class Reads:
     """Any thread may request samples, one at a time."""
 
-    def __init__(self, dataset: AsyncDataset) -> None:
+    def __init__(self, dataset: Coroutines) -> None:
         self._dataset, self._pid = dataset, os.getpid()
         self._started: dict[int, _Started] = {}  # by task: the current one and the ones queued behind it
         self._in_hand: int | None = None

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory
 
-from . import _core, errors, torch_failures, torch_state
-
-if TYPE_CHECKING:
-    from .dataloader import DataLoader
+from . import _core, errors, torch_arguments, torch_failures, torch_state
 
 
 class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
@@ -19,7 +16,7 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
 
     unknown: tuple[int, ...] = ()
 
-    def __init__(self, loader: DataLoader[Any], state: torch_state.State | None) -> None:
+    def __init__(self, loader: torch_arguments.Arguments[Any], state: torch_state.State | None) -> None:
         self._failed: list[int] = []  # for each failed batch, the number of batches yielded before it
         if state is None:
             super().__init__(loader)  # type: ignore[no-untyped-call]  # torch's constructor has no types

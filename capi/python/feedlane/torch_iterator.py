@@ -19,11 +19,10 @@ import torch.utils.dlpack
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory
 
-from . import _core, errors, indices, lifetime, maker, observe, torch_failures, torch_processes, torch_state, torch_worker, tree
+from . import _core, errors, indices, lifetime, maker, observe, torch_arguments, torch_failures, torch_processes, torch_state, torch_worker, tree
 
 if TYPE_CHECKING:
     from .batch import Batch, BatchTensor
-    from .dataloader import DataLoader
 
 _LARGEST_SLOT, _ADDRESS_SPACE = 16 << 30, 8 << 40
 _LOOK_EVERY_NS = 50_000_000  # interval between checks for workers that have ended
@@ -36,7 +35,7 @@ _PLAIN_SAMPLERS = (torch.utils.data.SequentialSampler, torch.utils.data.RandomSa
                    torch.utils.data.DistributedSampler)
 
 
-def _yields_integers(loader: DataLoader[Any]) -> bool:
+def _yields_integers(loader: torch_arguments.Arguments[Any]) -> bool:
     """Whether its samplers are torch's and yield integers or, if samples are collated, lists of integers."""
     if not loader._auto_collation:
         return type(loader.sampler) in _PLAIN_SAMPLERS
@@ -44,7 +43,7 @@ def _yields_integers(loader: DataLoader[Any]) -> bool:
     return type(batches) is torch.utils.data.BatchSampler and type(batches.sampler) in _PLAIN_SAMPLERS
 
 
-def _slot_bytes(loader: DataLoader[Any]) -> int:
+def _slot_bytes(loader: torch_arguments.Arguments[Any]) -> int:
     """Returns the address space of a slot. Without a limit this is far more than a batch takes."""
     slots = loader.num_workers * ((loader.prefetch_factor or 2) + 1) + loader.held + 2
     bounds = [_LARGEST_SLOT, _ADDRESS_SPACE // slots]
@@ -69,7 +68,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
     is_over = _is_shut = False
     source: observe.Source | None = None  # None: the iteration was over when it was loaded
 
-    def __init__(self, loader: DataLoader[Any], state: torch_state.State | None = None) -> None:
+    def __init__(self, loader: torch_arguments.Arguments[Any], state: torch_state.State | None = None) -> None:
         if loader.prefetch_factor is not None and loader.prefetch_factor < 1:
             raise AssertionError(f"prefetch_factor is {loader.prefetch_factor}: it must be greater than 0")  # the type that torch raises
         resume = None if state is None else torch_state.Resume(state, loader.num_workers)
@@ -101,7 +100,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         if resume:
             self._forward(resume)
 
-    def _start_workers(self, loader: DataLoader[Any]) -> None:
+    def _start_workers(self, loader: torch_arguments.Arguments[Any]) -> None:
         weak: Any = weakref.ref(self)
         self._processes = torch_processes.Processes(loader, self._base_seed, self._allow_pickle,
                                                     lambda worker: weak()._keeping(worker))
@@ -111,7 +110,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
 
     # ---- states ----
 
-    def _plan_states(self, loader: DataLoader[Any], resume: torch_state.Resume | None) -> None:
+    def _plan_states(self, loader: torch_arguments.Arguments[Any], resume: torch_state.Resume | None) -> None:
         """Determines which objects have states, and the state with which each worker starts."""
         self._has_states = self._iterable or torch_state.is_stateful(self._dataset)
         self._states = resume.states if resume else {}
@@ -133,7 +132,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             state = None
         return torch_worker.Keeping(state, self._rounds, self._lead if self._epoch == 0 else 0)
 
-    def _prepare(self, resume: torch_state.Resume | None, loader: DataLoader[Any]) -> torch.Tensor | None:
+    def _prepare(self, resume: torch_state.Resume | None, loader: torch_arguments.Arguments[Any]) -> torch.Tensor | None:
         """Sets up the epoch's position before anything is drawn. Returns the generator state from which the order is drawn, if
         a loaded state contains one."""
         random = torch_state.draw_as_saved(loader, self, self._epoch == 0) if resume is None else None
@@ -192,7 +191,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             except Exception as reason:
                 self._ahead.append((None, reason))
 
-    def _create(self, loader: DataLoader[Any]) -> None:
+    def _create(self, loader: torch_arguments.Arguments[Any]) -> None:
         sampler = None
         if self._iterable:
             batch_size = loader.batch_size if self._auto_collation else _core.UNBATCHED
@@ -209,7 +208,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
              "iterable": self._iterable, "batch_size": batch_size, "trace": loader._trace, **self._options}, sampler=sampler, name=loader.name)
         self.source = observe.Source(self._core)
 
-    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
+    def _reset(self, loader: torch_arguments.Arguments[Any], first_iter: bool = False) -> None:
         # Replaces torch's method, which would request the sampler's iterator once more.
         self._IterableDataset_len_called = loader._IterableDataset_len_called
         self._epoch += 1

@@ -10,16 +10,13 @@ import itertools
 import logging
 import types
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.utils.data
 from torch.utils.data import dataloader as torch_dataloader
 
-from . import _core, errors
-
-if TYPE_CHECKING:
-    from .dataloader import DataLoader
+from . import _core, errors, torch_arguments
 
 State = dict[str, Any]
 
@@ -54,7 +51,7 @@ def no_draw(generator: torch.Generator | None) -> Iterator[None]:
         generator.set_state(before)
 
 
-def draw_as_saved(loader: DataLoader[Any], iterator: Any, with_seed: bool = True) -> torch.Tensor | None:
+def draw_as_saved(loader: torch_arguments.Arguments[Any], iterator: Any, with_seed: bool = True) -> torch.Tensor | None:
     """For the first epoch after one whose end was loaded. Draws the workers' seed, if they start with this epoch, from the
     saved state of torch's default generator. Returns the generator state after that draw, or None if this is not such an epoch."""
     random, loader._next_random = loader._next_random, None
@@ -94,7 +91,7 @@ def warn_of_forwarding(steps: int) -> None:
 
 # ---- the sampler's side ----
 
-def generator_state(loader: DataLoader[Any]) -> State:
+def generator_state(loader: torch_arguments.Arguments[Any]) -> State:
     """Returns the state of the loader's own generator at the beginning of an epoch, for a saved state."""
     return {} if loader.generator is None else {"_generator": loader.generator.get_state()}
 
@@ -239,7 +236,7 @@ def next_random(indices: Indices, finished: bool) -> State:
     return {"_default_generator": torch.get_rng_state()} if finished and indices.draws_by_default else {}
 
 
-def beginning(loader: DataLoader[Any]) -> State:
+def beginning(loader: torch_arguments.Arguments[Any]) -> State:
     """Returns the state before the first batch. Generators stay unchanged, and nothing is iterated or started, so the iteration
     is the same with or without this call."""
     workers, is_iterable = loader.num_workers, loader._dataset_kind == torch_dataloader._DatasetKind.Iterable
@@ -442,7 +439,7 @@ class Resume:
             self.states, self.last = {}, workers - 1
         self.fetcher = self.dataset = None
 
-    def restore_generator(self, loader: DataLoader[Any]) -> None:
+    def restore_generator(self, loader: torch_arguments.Arguments[Any]) -> None:
         """Restores the loader's own generator to its state at the beginning of the epoch."""
         if loader.generator is not None and self.main.get("_generator") is not None:
             loader.generator.set_state(self.main["_generator"])

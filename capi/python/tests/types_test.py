@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package's types: the compiled module's stub names what the module has, all that is public has a docstring, and
-mypy --strict passes the package and programs over it. The last is skipped where there is no mypy, or one below 1.0.
+"""The package's types: the compiled module's stub names what the module has, no modules import each other in a circle, all
+that is public has a docstring, and mypy --strict passes the package and programs over it. The last is skipped where there is no
+mypy, or one below 1.0.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python types_test.py [unittest's arguments]"""
 import ast
+import graphlib
 import importlib.util
 import os
 import pathlib
@@ -19,7 +21,8 @@ from feedlane import _core
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGE = pathlib.Path(feedlane.__file__).resolve().parent
 STUB = PACKAGE / "_core.pyi"
-OF_TORCH = ("dataloader", "torch_failures", "torch_inline", "torch_iterator", "torch_processes", "torch_state", "torch_worker")
+OF_TORCH = ("dataloader", "torch_arguments", "torch_failures", "torch_inline", "torch_iterator", "torch_processes", "torch_state",
+            "torch_worker")
 
 
 def definitions(body):
@@ -71,6 +74,19 @@ class Stub(unittest.TestCase):
                 # Methods that take a buffer are seen from Python 3.12 on.
                 said = {member for member in definitions(node.body) if member not in {*own, "__buffer__"}}
                 self.assertEqual(said, there - {"__buffer__", "__release_buffer__"}, name)
+
+
+class Modules(unittest.TestCase):
+    def test_no_circles(self):
+        """Imports within functions and for types count too."""
+        modules = {path.stem: ast.parse(path.read_text()) for path in PACKAGE.glob("*.py")}
+        imports = {name: {found for node in ast.walk(module) if isinstance(node, ast.ImportFrom) and node.level == 1
+                          for found in ([node.module] if node.module else [alias.name for alias in node.names])} & set(modules)
+                   for name, module in modules.items()}
+        try:
+            list(graphlib.TopologicalSorter(imports).static_order())
+        except graphlib.CycleError as circle:
+            self.fail(" <- ".join(circle.args[1]))
 
 
 class Docstrings(unittest.TestCase):
