@@ -109,7 +109,7 @@ def sources(root, *rooms):
 
 def files_fit_in_the_head(root):
     for path, text in sources(root, *ROOMS):
-        lines = text.count("\n")
+        lines = text.count("\n") - text.count("\n// promise: ")  # which tools/promises.py reads
         if lines > MAX_LINES:
             yield f"{path}: {lines} lines, more than {MAX_LINES}"
 

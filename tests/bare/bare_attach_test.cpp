@@ -62,6 +62,7 @@ void check_reserved_once(const Slots& slots) {
 
 }  // namespace
 
+// promise: worker-cant-attach
 TEST_CASE("a bare worker that is given another data segment than control's refuses it, and the error says why") {
   Bare b(4, 1, 1);
   b.s.argv = {BARE_WORKER, "impostor", nullptr};
@@ -90,6 +91,7 @@ TEST_CASE("a bare worker that can't read its configuration says so in the traine
   CHECK_MESSAGE(e.says("bare worker: size of the orders is 0x8, needs "), std::string(e.text));
 }
 
+// promise: worker-external-cant-attach
 TEST_CASE("an external bare worker that can't attach says why in the event, and another takes its place") {
   for (const bool stays : {false, true}) {
     CAPTURE(stays);
@@ -121,6 +123,7 @@ TEST_CASE("an external bare worker that can't attach says why in the event, and 
   }
 }
 
+// promise: worker-overwrites-segment
 TEST_CASE("bare workers attach and work though others wrote over the first 128 bytes of data") {
   Bare b(40, 2, 2);
   b.s.config.keep_workers = 1;
@@ -134,6 +137,7 @@ TEST_CASE("bare workers attach and work though others wrote over the first 128 b
   CHECK(stats_of(l.get()).invalid_results == 0);
 }
 
+// promise: worker-grown-slots
 TEST_CASE("a bare worker reserves a slot's memory once, and again after a worker's death has it given back") {
   const BareReports reports;
   Bare b(60, 4, 2);

@@ -266,6 +266,7 @@ TEST_CASE("bare workers' shards come whole, with an end, epoch after epoch: 1, 2
     }
 }
 
+// promise: shard-per-rank
 TEST_CASE("a bare worker of a rank iterates its rank's shards") {
   Shards b(23, 4, 2);
   b.s.config.world = 3;

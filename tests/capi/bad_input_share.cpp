@@ -273,12 +273,15 @@ feedlane_loader_config* with(Setup& s, void (*change)(feedlane_loader_config&)) 
 
 }  // namespace
 
+// promise: share-refused
 TEST_CASE("bad input: shared loaders") { check_rows(rows); }
 
+// promise: share-refused
 TEST_CASE("bad input: consumers asked for what is the feeder's, and feeders for what is their consumers'") {
   check_rows(wrong_side);
 }
 
+// promise: share-fork
 TEST_CASE("bad input: shared loaders in a forked child") {
   F f;
   (void)f.begun();
@@ -289,6 +292,7 @@ TEST_CASE("bad input: shared loaders in a forked child") {
   CHECK(feedlane_loader_get_consumer(f.l(), 0, &f.stats) == FEEDLANE_OK);
 }
 
+// promise: share-refused
 TEST_CASE("bad input: members of a configuration that belong to a shared loader") {
   struct Bad {
     const char* argument;

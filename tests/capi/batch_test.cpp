@@ -125,6 +125,7 @@ TEST_CASE("if many threads release the same reference, one succeeds") {
   }
 }
 
+// promise: next-slots-held
 TEST_CASE(
     "when the trainer holds every slot, next returns SLOTS_HELD with the numbers, and continues after a release") {
   for (const std::int32_t held : {1, 3}) {
@@ -190,6 +191,7 @@ struct Orphans {
 
 }  // namespace
 
+// promise: end-held-batch
 TEST_CASE("held batches outlive the loader and are released through a copy of its handle") {
   const std::vector<int> before = open_descriptors();
   {

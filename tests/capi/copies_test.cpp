@@ -52,6 +52,7 @@ struct Fleeting {
 
 }  // namespace
 
+// promise: config-fixed
 TEST_CASE("a loader needs nothing of its configuration once it is made") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -74,6 +75,7 @@ TEST_CASE("a loader needs nothing of its configuration once it is made") {
   }
 }
 
+// promise: loader-copies-sampler
 TEST_CASE("a loader has a sampler of its own: the definition is copied, not the position") {
   Setup s(5);
   std::int64_t indices[3] = {};
@@ -91,6 +93,7 @@ TEST_CASE("a loader has a sampler of its own: the definition is copied, not the 
   check_sequence(take_epoch(l.get(), 1), 5, 1);
 }
 
+// promise: loader-copies-sampler
 TEST_CASE("one sampler serves several loaders") {
   Setup a(30, 4);
   a.sampler = shuffled(30, 2);

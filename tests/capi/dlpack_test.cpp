@@ -56,6 +56,7 @@ void check_same(const DLTensor& shown, const feedlane_tensor& tensor) {
 
 }  // namespace
 
+// promise: loader-dlpack
 TEST_CASE("dlpack: both forms export the tensor in place") {
   Setup s(6, 3);
   const Loader l = s.workers(1).create();
@@ -75,6 +76,7 @@ TEST_CASE("dlpack: both forms export the tensor in place") {
   CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
 }
 
+// promise: loader-dlpack
 TEST_CASE("dlpack: each export holds one reference to its batch") {
   Setup s(6);
   s.config.held = 2;
@@ -94,6 +96,7 @@ TEST_CASE("dlpack: each export holds one reference to its batch") {
   CHECK_MESSAGE(take(l.get()).batch == 1, "what was refused held nothing");
 }
 
+// promise: loader-dlpack
 TEST_CASE("dlpack: exports outlive the loader, and are deleted on any thread in any order") {
   const std::vector<int> before = open_descriptors();
   std::vector<Versioned> kept;
@@ -173,6 +176,7 @@ TEST_CASE("dlpack: an empty tensor has a NULL address and its shape") {
   CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
 }
 
+// promise: share-threads
 TEST_CASE("dlpack: a consumer's tensors are exported read-only by DLPack, and an export keeps its slot") {
   sharing::Shuffled s;
   const Loader feeder = sharing::shared(s, FEEDLANE_SHARE_EVERY, 1).create();

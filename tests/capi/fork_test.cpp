@@ -39,6 +39,7 @@ void expect_forked(feedlane_loader* l, std::uint64_t token, Findings& f) {
 
 }  // namespace
 
+// promise: fault-fork, trainer-forks
 TEST_CASE("a loader in a forked child returns E_FORKED, and the parent's continues") {
   Setup s(6, 2);
   const Loader l = s.create();
@@ -59,6 +60,7 @@ TEST_CASE("a loader in a forked child returns E_FORKED, and the parent's continu
   CHECK(take(l.get()).status == FEEDLANE_END);
 }
 
+// promise: fault-fork
 TEST_CASE("a loader with worker processes returns E_FORKED in a forked child, which does not stop them") {
   Setup s(6, 2);
   s.workers(2);
@@ -101,6 +103,7 @@ TEST_CASE("a sampler in a forked child returns E_FORKED, and the parent's contin
   CHECK(feedlane_sampler_destroy(&s) == FEEDLANE_OK);
 }
 
+// promise: fault-fork
 TEST_CASE("a forked child can make and run a loader of its own") {
   Setup parents(2);
   const Loader l = parents.create();

@@ -11,12 +11,14 @@
 
 using namespace feedlane::test;
 
+// promise: loader-batch-size-zero
 TEST_CASE("batch_size 0 means 1") {
   Setup s(3, 0);
   const Loader l = s.create();
   check_sequence(take_epoch(l.get(), 0), 3, 1);
 }
 
+// promise: loader-drop-last, sampler-length
 TEST_CASE("the last batch has the remaining samples, or is dropped with drop_last; length agrees") {
   for (const std::int64_t samples : {0, 1, 3, 4, 5, 8, 9})
     for (const bool drop_last : {false, true}) {
@@ -34,6 +36,7 @@ TEST_CASE("the last batch has the remaining samples, or is dropped with drop_las
     }
 }
 
+// promise: end-repeated
 TEST_CASE("END is repeated until a new epoch begins") {
   Setup s(4, 2);
   const Loader l = s.create();
@@ -124,6 +127,7 @@ TEST_CASE("stop ends the epoch, and begin starts again") {
   check_sequence(take_epoch(l.get(), 1), 4, 2);
 }
 
+// promise: seed-per-sample
 TEST_CASE("seeds are those of feedlane_row_seed for the position in the epoch's order") {
   Setup s(7, 3);
   s.sampler = shuffled(7, 5);
@@ -139,6 +143,7 @@ TEST_CASE("seeds are those of feedlane_row_seed for the position in the epoch's 
   }
 }
 
+// promise: seed-base
 TEST_CASE("without a configured seed each loader draws its own; seed 0 is used with has_seed") {
   const auto first_seed = [](std::int32_t has_seed, std::uint64_t seed) {
     Setup s(1);
@@ -153,6 +158,7 @@ TEST_CASE("without a configured seed each loader draws its own; seed 0 is used w
   CHECK(first_seed(0, 7) == feedlane_row_seed(7, 0, 0));
 }
 
+// promise: loader-no-copy
 TEST_CASE("a tensor is row-major, aligned, in place, with the declared shape, strides and dtype") {
   Setup s(5, 4);
   s.fields({field("a", uint8_type, {3}), field("b", float32_type, {2, 5}), field("c", {5, 64, 2}),

@@ -84,6 +84,7 @@ struct Recorded {
 
 }  // namespace
 
+// promise: loader-get
 TEST_CASE("get is called once for each sample, in order, with the row's position, index and seed") {
   Recorded r(7, 3);
   const Loader l = r.setup.create();
@@ -92,6 +93,7 @@ TEST_CASE("get is called once for each sample, in order, with the row's position
   CHECK(r.recorder.complaints == std::vector<std::string>{});
 }
 
+// promise: loader-inline, seed-inline-id
 TEST_CASE("open gets id -1 when it runs inline, the base seed, the configuration, the fields") {
   Recorded r(2);
   const Loader l = r.setup.create();
@@ -111,6 +113,7 @@ TEST_CASE("open gets id -1 when it runs inline, the base seed, the configuration
   CHECK(info.fields[1].dtype.code == 1);
 }
 
+// promise: start-open
 TEST_CASE("close is called once for each open that succeeded, however the epoch ends") {
   Recorded r(4);
   SUBCASE("at the end of an epoch, when END is repeated, and at destroy") {
@@ -147,6 +150,7 @@ TEST_CASE("close is called once for each open that succeeded, however the epoch 
   CHECK(r.recorder.closed == r.recorder.opened);
 }
 
+// promise: error-open-reported
 TEST_CASE("next returns E_INIT for a data set that can't be opened, again and again, until begin") {
   Recorded r(3);
   r.recorder.open_result = FEEDLANE_E_OS;
@@ -167,6 +171,7 @@ TEST_CASE("next returns E_INIT for a data set that can't be opened, again and ag
   CHECK_MESSAGE(r.recorder.closed == 1, "the one that was not opened is not closed");
 }
 
+// promise: loader-fetch
 TEST_CASE("fetch makes the whole batch and is preferred to get") {
   Recorded r(5, 2);
   r.setup.dataset.fetch = fetch;
@@ -183,6 +188,7 @@ TEST_CASE("fetch makes the whole batch and is preferred to get") {
   CHECK(r.recorder.complaints == std::vector<std::string>{});
 }
 
+// promise: start-open
 TEST_CASE("without open, self is user_data; close may be missing") {
   Recorded r(3);
   r.setup.dataset.open = nullptr;

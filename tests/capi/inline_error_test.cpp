@@ -12,6 +12,7 @@
 
 using namespace feedlane::test;
 
+// promise: error-once-in-order
 TEST_CASE("an error in a sample is reported once, with its index, batch, epoch, text and traceback; the rest follows") {
   Setup s(9, 3);
   s.plan.fail_index = 4;
@@ -42,6 +43,7 @@ TEST_CASE("an error in a sample is reported once, with its index, batch, epoch, 
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
 }
 
+// promise: error-details
 TEST_CASE("a traceback is cut to the caller's buffer, and detail_len is its whole length") {
   Setup s(1);
   s.plan.fail_index = 0;
@@ -91,6 +93,7 @@ TEST_CASE("a callback that returns only a number has it in the error's text") {
   }
 }
 
+// promise: next-usable-after-timeout, inline-timeout
 TEST_CASE("a timeout between two samples loses nothing: the batch continues where it was") {
   Setup s(8, 4);
   const Reports reports;

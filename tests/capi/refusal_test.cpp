@@ -158,22 +158,27 @@ void check(const Refusal& r) {
 
 }  // namespace
 
+// promise: config-other-invalid
 TEST_CASE("a number out of range is refused with its name, the number and the limit") {
   for (const Refusal& r : numbers) check(r);
 }
 
+// promise: config-other-invalid, torch-combinations
 TEST_CASE("contradictory members are refused by name") {
   for (const Refusal& r : combinations) check(r);
 }
 
+// promise: config-other-invalid
 TEST_CASE("an invalid field is refused with its number and member") {
   for (const Refusal& r : fields) check(r);
 }
 
+// promise: config-other-invalid
 TEST_CASE("more slots or bytes than a loader can ever have are E_LIMIT") {
   for (const Refusal& r : too_much) check(r);
 }
 
+// promise: config-small-arena, fault-little-memory
 TEST_CASE("an arena larger than this machine's memory is E_MEMORY, with the available and the needed bytes") {
   Setup s(8);
   s.field_list[1] = field("x", uint8_type, {INT64_C(1) << 39});

@@ -307,6 +307,7 @@ TEST_CASE("senders attach and their ends are observed in a PID namespace whose /
   }
 }
 
+// promise: sender-no-lane
 TEST_CASE("a connection that doesn't ask for a lane gets none, and neither delays END nor other senders") {
   const Path path;
   const Ring ring(path.name());

@@ -52,6 +52,7 @@ void check_refusal(const Error& e, std::int32_t status, const char* argument, st
 
 }  // namespace
 
+// promise: sampler-sequential
 TEST_CASE("a sequential sampler counts up, in pieces of any size, and then returns END") {
   const Sampler s = sequential(10);
   for (const std::uint64_t cap : {1U, 3U, 10U, 64U}) {
@@ -82,6 +83,7 @@ TEST_CASE("an empty sequential sampler is at its end") {
   CHECK(drain(s.get(), 4).empty());
 }
 
+// promise: sampler-random-once
 TEST_CASE("a random sampler yields each index once, in another order in each epoch, the same again after restart") {
   const Sampler s = shuffled(100, 7);
   const std::vector<std::int64_t> first = drain(s.get(), 7);
@@ -97,6 +99,7 @@ TEST_CASE("a random sampler yields each index once, in another order in each epo
   CHECK_MESSAGE(epoch_of(same.get(), 0) == second, "epoch e of seed s is epoch 0 of seed s + e");
 }
 
+// promise: sampler-torch-indices
 TEST_CASE("a random sampler yields what torch.randperm yields") {
   const Sampler s = shuffled(10, 0);
   CHECK(epoch_of(s.get(), 0) == std::vector<std::int64_t>{4, 1, 7, 5, 3, 9, 0, 8, 6, 2});
@@ -107,6 +110,7 @@ TEST_CASE("a random sampler yields what torch.randperm yields") {
   CHECK(std::vector(order.end() - 4, order.end()) == std::vector<std::int64_t>{284, 638, 96, 455});
 }
 
+// promise: loader-length, sampler-length
 TEST_CASE("a sampler's length is the number of its indices, at any position") {
   for (const Sampler& s : {sequential(12), shuffled(12, 3)}) {
     std::int64_t length = -1;

@@ -129,6 +129,7 @@ TEST_CASE("an error struct is written up to its size") {
   }
 }
 
+// promise: seed-per-sample
 TEST_CASE("a row's seed is a pure function of base seed, epoch and position, and differs with each of them") {
   std::set<std::uint64_t> seeds;
   std::size_t count = 0;

@@ -48,11 +48,13 @@ def exported(library):
     return {name.split("@")[0] for kind, name in symbols if kind != "A"}
 
 
+# promise: library-without-mpi
 def intruders(library):
     """What in the library could be another's: libraries that define malloc, calls of its own that the host's names take."""
     lines = subprocess.run(["readelf", "-dW", library], check=True, capture_output=True, text=True, env={"LC_ALL": "C"}).stdout
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", lines)
     yield from (f"the library needs {name}, which defines malloc" for name in needed if "malloc" in name)
+    yield from (f"the library needs {name}: rank and world come from the environment" for name in needed if "mpi" in name)
     if "NODELETE" not in lines:
         yield "the library may be unloaded, with its code still to be run by threads that end"
     relocations = subprocess.run(["readelf", "-rW", library], check=True, capture_output=True, text=True).stdout

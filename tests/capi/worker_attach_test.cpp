@@ -147,6 +147,7 @@ TEST_CASE("without a valid variable feedlane_worker_fd is -1") {
         }) == "");
 }
 
+// promise: seed-info
 TEST_CASE("an attached worker gets its number, generation and configuration") {
   Setup s(4, 2);
   s.external(3);
@@ -177,6 +178,7 @@ TEST_CASE("an attached worker gets its number, generation and configuration") {
   CHECK(worker.finish() == "");
 }
 
+// promise: worker-trainer-thread
 TEST_CASE(
     "a thread of the trainer is refused as an external worker, and neither the trainer nor another worker dies of it") {
   Setup s(4, 2);

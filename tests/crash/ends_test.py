@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """After every end of a loader that its trainer lives to see, nothing is left: no child, no descriptor, no mapping."""
+# promise: end-leaves-nothing
 from program import Program
 
 for mode in ("normal", "break", "exception", "error"):

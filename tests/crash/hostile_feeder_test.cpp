@@ -4,6 +4,7 @@
 // theirs answers within its time with a status, all of a batch can be read, what they hold they can release, and they leave.
 //
 // FEEDLANE_SEED=n repeats a run's choices (their timing can't be repeated); FEEDLANE_STRESS=full runs for ten minutes.
+// promise: feeder-noise-memory
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

@@ -5,6 +5,7 @@
 //
 // FEEDLANE_SEED=n repeats a run's choices (their timing can't be repeated); FEEDLANE_STRESS=full runs for ten minutes,
 // FEEDLANE_SECONDS=n for n seconds.
+// promise: worker-arbitrary
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <poll.h>

@@ -116,6 +116,7 @@ bool group_is_gone(std::int64_t leader) { return ::kill(static_cast<pid_t>(-lead
 
 }  // namespace
 
+// promise: fault-reaping-host
 TEST_CASE("workers outlive the thread that started them, as with Go's and Julia's threads") {
   Loader loader('-');
   std::thread([&] { loader.begin(); }).join();
@@ -125,6 +126,7 @@ TEST_CASE("workers outlive the thread that started them, as with Go's and Julia'
   CHECK(loader.restarts() == 0);
 }
 
+// promise: fault-trainer-killed, trainer-forked-child
 TEST_CASE("idle workers end with their trainer although a forked child of it holds the lifelines open") {
   int said[2];
   REQUIRE(::pipe2(said, O_CLOEXEC) == 0);
@@ -165,6 +167,7 @@ TEST_CASE("a dead worker is replaced although its child holds all its descriptor
   CHECK(group_is_gone(dead));
 }
 
+// promise: fault-reaping-host, trainer-reaps
 TEST_CASE("a host that ignores SIGCHLD, and one that reaps all children, lose nothing but exit statuses") {
   for (const bool ignores : {true, false}) {
     const auto before = ::signal(SIGCHLD, ignores ? SIG_IGN : SIG_DFL);

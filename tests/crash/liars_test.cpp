@@ -92,6 +92,7 @@ double seconds_since(std::chrono::steady_clock::time_point before) {
 
 }  // namespace
 
+// promise: worker-marks-without-progress
 TEST_CASE("a worker that changes its mark without end misses the deadline all the same") {
   Liar liar;
   liar.at = 0;
@@ -130,6 +131,7 @@ TEST_CASE("a worker that hangs at a row that its batch doesn't have is reported 
   CHECK(hung[0].what.sample == -1);
 }
 
+// promise: worker-false-substitute
 TEST_CASE("a worker that claims to be at another sample, where none may be, is detected") {
   Liar liar;
   liar.stumbles = true;  // which leaves a record
@@ -176,6 +178,7 @@ TEST_CASE("a worker that counts up its begun tasks gets the deadline's time for 
   }
 }
 
+// promise: worker-refills-lane
 TEST_CASE("a worker that refills its lane faster than it is drained is cut off at the first excess result") {
   Liar liar;
   liar.at = 2;
@@ -262,6 +265,7 @@ TEST_CASE("a result that cannot be true costs its worker its life, and no batch"
   }
 }
 
+// promise: worker-endless-doorbell
 TEST_CASE("while a worker rings without end next keeps its timeout, others' batches arrive, and stop ends") {
   const Gate gate;
   Liar liar;
@@ -291,6 +295,7 @@ TEST_CASE("while a worker rings without end next keeps its timeout, others' batc
   CHECK(seconds_since(before) < 10);
 }
 
+// promise: worker-eventfds
 TEST_CASE("a worker that fills both its eventfds and makes them blocking harms no process, itself included") {
   for (const bool drains : {false, true}) {
     CAPTURE(drains);
@@ -315,6 +320,7 @@ TEST_CASE("a worker that fills both its eventfds and makes them blocking harms n
   }
 }
 
+// promise: worker-false-marks
 TEST_CASE("without a deadline a worker that lies about its begun tasks costs no batch") {
   constexpr std::uint64_t one_more = 1, none = 2, all = 3, garbage = 4;
   for (const std::uint64_t lie : {one_more, none, all, garbage}) {
@@ -336,6 +342,7 @@ TEST_CASE("without a deadline a worker that lies about its begun tasks costs no 
   }
 }
 
+// promise: fault-garbage, worker-impossible-marks
 TEST_CASE("without a deadline a worker that writes garbage over its row and over unread results costs no batch") {
   std::uint64_t found = 0;
   for (const int pattern : {0x00, 0x01, 0x7f, 0x80, 0xff, -1, -2, -3, -4}) {
@@ -392,6 +399,7 @@ TEST_CASE("nothing is taken from the lane of a worker that hasn't attached") {
   check_sequence(take_rest(l.get()), 6, 1);
 }
 
+// promise: worker-false-pidfd
 TEST_CASE("a process that attaches with a pidfd that isn't its own is refused") {
   const OldKernel old_kernel;  // others aren't asked for one
   for (const char* what : {"none", "parent", "event"}) {
@@ -425,6 +433,7 @@ TEST_CASE("a process that attaches with a pidfd that isn't its own is refused") 
   }
 }
 
+// promise: worker-linger-socket
 TEST_CASE("descriptors sent by a worker are closed without blocking, few or many") {
   const OldKernel old_kernel;
   for (const int messages : {1, 3}) {
@@ -455,6 +464,7 @@ TEST_CASE("descriptors sent by a worker are closed without blocking, few or many
   }
 }
 
+// promise: worker-slow-descriptors
 TEST_CASE(
     "no descriptor of a worker reaches its trainer, not even in another socket's queue, if the kernel can refuse it") {
   if (!can_refuse_descriptors()) return skip("this kernel can't refuse descriptors");

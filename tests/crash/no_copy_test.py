@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trainer's tensor and the worker's are the same bytes of the same memfd: a byte changed through a third mapping is
 seen in the tensor."""
+# promise: loader-no-copy
 import glob
 import mmap
 import os

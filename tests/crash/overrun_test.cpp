@@ -103,6 +103,7 @@ std::string report_of(const std::function<void()>& what) {
 
 }  // namespace
 
+// promise: worker-beyond-tensor
 TEST_CASE("a worker that writes a byte beyond its tensor is reported, and its batch comes from another") {
   for (const std::int64_t where : {0, 5, 229, 4096}) {
     CAPTURE(where);

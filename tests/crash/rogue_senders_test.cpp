@@ -15,6 +15,7 @@
 using namespace feedlane::test;
 using namespace feedlane::test::rogue;
 
+// promise: sender-overwrites
 TEST_CASE("a sender that overwrites everything it can reach damages only its own messages") {
   const Ring ring(3);
   const Gate first_done, second_done, may_leave;
@@ -45,6 +46,7 @@ TEST_CASE("a sender that overwrites everything it can reach damages only its own
   (void)check_honest(ring, 2);
 }
 
+// promise: sender-after-leaving
 TEST_CASE("a lane's former sender can't touch what its next sender commits") {
   const Ring ring(1);
   const Gate again, gone_wild;
@@ -77,6 +79,7 @@ TEST_CASE("a lane's former sender can't touch what its next sender commits") {
   CHECK(former.finish() == "");
 }
 
+// promise: sender-impossible-numbers
 TEST_CASE("invalid cells, a flag that is always set and endless ringing cost a sender only its own messages") {
   for (const int kind : {0, 1, 2, 3, 4, 5}) {
     CAPTURE(kind);
@@ -118,6 +121,7 @@ TEST_CASE("invalid cells, a flag that is always set and endless ringing cost a s
   }
 }
 
+// promise: sender-refilled-lane
 TEST_CASE("a lane that is refilled after its sender's end is freed at the sender's last message") {
   const Ring ring(1);
   const std::int32_t fd = ring.offer();
@@ -150,6 +154,7 @@ TEST_CASE("a lane that is refilled after its sender's end is freed at the sender
   (void)::close(fd);
 }
 
+// promise: sender-takes-back
 TEST_CASE("messages taken back while the caller holds them stay readable, and their lane isn't reused") {
   const Ring ring(1);
   const Gate take_back, taken;
@@ -189,6 +194,7 @@ TEST_CASE("messages taken back while the caller holds them stay readable, and th
   CHECK(sender.finish() == "");
 }
 
+// promise: sender-early-commit
 TEST_CASE("no message of a sender is taken before it is accepted") {
   const Ring ring(2);
   const std::int32_t held = ring.offer();
@@ -204,6 +210,7 @@ TEST_CASE("no message of a sender is taken before it is accepted") {
   CHECK(ring.peek(got) == FEEDLANE_END);
 }
 
+// promise: sender-invalid-message
 TEST_CASE("invalid or untimely messages on its socket cost a sender at most its lane, and others nothing") {
   const Path path;
   const Ring ring(2, path.name());
@@ -260,6 +267,7 @@ TEST_CASE("invalid or untimely messages on its socket cost a sender at most its 
   CHECK(honest.finish() == "");
 }
 
+// promise: sender-slow-descriptors
 TEST_CASE(
     "no descriptor of a sender reaches the receiver, not even in another socket's queue, if the kernel can refuse it") {
   if (!can_refuse_descriptors()) return skip("this kernel can't refuse descriptors");
@@ -281,6 +289,7 @@ TEST_CASE(
   CHECK(ring.peek(got) == FEEDLANE_END);
 }
 
+// promise: sender-linger-socket
 TEST_CASE("descriptors sent by a sender are closed without blocking, if the kernel lets them through") {
   const OldKernel old_kernel;
   const Path path;

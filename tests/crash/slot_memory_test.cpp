@@ -88,6 +88,7 @@ std::int32_t grow(void*, const feedlane_task* task, feedlane_error* err) {
 
 }  // namespace
 
+// promise: worker-grown-slots
 TEST_CASE("memory that a faulty worker has touched beyond the reserved part of slots is given back after its end") {
   const feedlane_dataset table = table_of(touch_once);
   Setup s(60, 2);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """10,000 batches take no more mappings, descriptors, messages or processes than 100 do: counted by strace over the trainer
 and its workers."""
+# promise: fault-descriptor-count
 import os
 import shutil
 import subprocess

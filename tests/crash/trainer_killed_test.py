@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer killed by SIGKILL takes its workers with it, whatever they are doing, and all memory with them."""
+# promise: fault-trainer-killed, fault-workers-end-soon, trainer-killed-busy-workers
 import os
 import signal
 import time

@@ -40,6 +40,7 @@ class Training:
         return float(next(line for line in self.lines if line.startswith(label)).split()[len(label.split())])
 
 
+# promise: torch-start-modes
 class SameLosses(unittest.TestCase):
     """The batches, and so the losses, don't depend on who makes them."""
 

@@ -2,6 +2,7 @@
 // What a consumer reads of a feeder that writes its welcome, its messages, its catalogue and its words as it likes, at any time: the
 // calls answer with a status, a batch lies in the feeder's memory with all of its tensors, names and indices, a slot that the
 // trainer holds is not yielded again, and no call goes on for ever.
+// promise: feeder-noise-memory, feeder-noise-socket
 #include <sys/socket.h>
 
 #include <memory>

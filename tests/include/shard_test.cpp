@@ -79,6 +79,7 @@ std::vector<std::vector<std::int64_t>> epochs_of(int epochs, int world = 0, int 
 
 }  // namespace
 
+// promise: loader-iterable-callbacks
 TEST_CASE("next() returning false ends the shard, restart() begins it again") {
   CHECK(epochs_of<Counting>(2) == std::vector<std::vector<std::int64_t>>{{0, 1, 2, 3, 4}, {10, 11, 12, 13, 14}});
 }
@@ -94,6 +95,7 @@ TEST_CASE("fetch() returning false ends the shard; without restart() the next ep
   CHECK(epochs_of<Batches>(2) == std::vector<std::vector<std::int64_t>>{{0, 1, 2}, {0, 1, 2}});
 }
 
+// promise: loader-iterable-callbacks
 TEST_CASE("the optional members are in the table, the missing ones are not") {
   const feedlane_dataset counting = feedlane::dataset_of<Counting>();
   CHECK(bool{counting.next != nullptr});

@@ -40,6 +40,7 @@ Run run(std::span<const std::byte> from) {
 
 }  // namespace
 
+// promise: state-other-workers
 TEST_CASE("a state goes on with exactly the remaining batches, over the ends of epochs") {
   const Run whole = run({});
   REQUIRE(whole.states.size() == 10);

@@ -103,6 +103,7 @@ struct Captured {
 
 }  // namespace
 
+// promise: pinned-graph-capture
 TEST_CASE(
     "pinned: an epoch in this thread leaves a global capture valid, and the graph copies the batch that is held") {
   Captured c(200);
@@ -125,6 +126,7 @@ TEST_CASE(
   c.check_replays(graph, 0);
 }
 
+// promise: pinned-graph-capture
 TEST_CASE("pinned: another thread takes batches, copies on another stream and releases while this one captures") {
   Captured c(100);
   std::atomic<int> wrong{0};

@@ -262,6 +262,7 @@ void check_epoch(Device& device, std::int32_t workers, std::int32_t staged) {
 
 }  // namespace
 
+// promise: pinned-registered-once
 TEST_CASE("pinned: a loader's arena is registered once, its batches go to the device and come back by a stream") {
   for_each_device([](Device& device) {
     check_epoch(device, 0, 0);
@@ -269,6 +270,7 @@ TEST_CASE("pinned: a loader's arena is registered once, its batches go to the de
   });
 }
 
+// promise: pinned-staged
 TEST_CASE("pinned: staged, batches go through the pool's buffers") {
   for_each_device([](Device& device) {
     check_epoch(device, 0, 3);

@@ -47,6 +47,7 @@ feedlane_batch next(feedlane_loader* l) {
 }  // namespace
 
 #if !FEEDLANE_TEST_SANITIZED  // theirs does nothing, and nothing is refused
+// promise: machine-memlock
 TEST_CASE("pinned: beyond RLIMIT_MEMLOCK it is E_LIMIT, with what is wanted and what is left") {
   CHECK(in_child([](Findings& f) {
           const rlimit limit{std::uint64_t{64} << 10, std::uint64_t{64} << 10};
@@ -73,6 +74,7 @@ TEST_CASE("pinned: beyond RLIMIT_MEMLOCK it is E_LIMIT, with what is wanted and 
 }
 #endif
 
+// promise: machine-device-refuses
 TEST_CASE("pinned: a registration that is refused undoes what was made, and its own text says why") {
   ThreadDevice device;
   feedlane_pool* p = pool_on(device, 0);
@@ -126,6 +128,7 @@ TEST_CASE("pinned: while a release is pending on a stream next waits, and doesn'
   }
 }
 
+// promise: pinned-driver-failure, machine-stream-fails
 TEST_CASE("pinned: a stream that fails gives back what waits for it, and is told of once") {
   ThreadDevice device;
   feedlane_pool* p = pool_on(device, 1);
@@ -220,6 +223,7 @@ TEST_CASE(
 
 // ---- staged ----
 
+// promise: machine-no-copy-thread
 TEST_CASE("pinned: staged without a thread that copies, next says so after start_timeout_ns") {
   HostDevice device("none");
   feedlane_pool* p = pool_on(device, 2);
@@ -272,6 +276,7 @@ TEST_CASE("pinned: staged, a pool with too few buffers left is E_LIMIT, with how
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
+// promise: pinned-staged
 TEST_CASE("pinned: staged, who holds every buffer is told SLOTS_HELD, and a release lets it go on") {
   HostDevice device("none");
   feedlane_pool* p = pool_on(device, 2);

@@ -171,6 +171,7 @@ struct Killed {
 
 }  // namespace
 
+// promise: worker-punched-holes
 TEST_CASE(
     "pinned: after a worker's death each slot is registered again before its next batch, after a worker's leave none") {
   // The arena is memory throughout, or has address space in between.
@@ -215,6 +216,7 @@ TEST_CASE(
   }
 }
 
+// promise: worker-punched-holes
 TEST_CASE("pinned: a slot that can't be registered again is E_DEVICE from each next, until it can: no batch is lost") {
   for (bool CountingTable::*fails : {&CountingTable::refuses, &CountingTable::keeps}) {
     CountingTable table;
@@ -237,6 +239,7 @@ TEST_CASE("pinned: a slot that can't be registered again is E_DEVICE from each n
   }
 }
 
+// promise: forked-punches-hole
 TEST_CASE("pinned: forked workers can't take the memory of registered slots away, and nothing is registered again") {
   auto data = fresh<feedlane_dataset>();
   data.open = [](void* user_data, const feedlane_worker_info* info, void** self, feedlane_error*) {

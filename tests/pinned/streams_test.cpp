@@ -81,6 +81,7 @@ TEST_CASE("pinned: a batch released on a stream is nobody's, and only that strea
   CHECK(p.slots_held() == 0);
 }
 
+// promise: pinned-dropped-arrays
 TEST_CASE("pinned: a recorded stream keeps the slot, whoever gives the last reference back") {
   for (const char* by : {"release", "a deleter", "another stream", "another thread"}) {
     const std::string how = by;
@@ -191,6 +192,7 @@ TEST_CASE("pinned: a recorded stream that isn't there when it is asked holds nob
   CHECK(feedlane_loader_event(p.l(), &event) == FEEDLANE_END);
 }
 
+// promise: pinned-dropped-arrays
 TEST_CASE("pinned: exported tensors dropped while they are copied: every copy is whole, and nothing is left") {
   constexpr std::int64_t samples = 300;
   for (const std::int32_t workers : {0, 2}) {

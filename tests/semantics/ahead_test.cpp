@@ -146,6 +146,7 @@ feedlane_dataset whole_batches(feedlane_dataset_fetch_fn fetch, void* self) {
 
 }  // namespace
 
+// promise: prefetch-look-ahead
 TEST_CASE("the tasks that a worker sees ahead are those that it gets, with their indices, in their order") {
   constexpr std::int64_t samples = 121;
   Watcher watcher{(samples + batch_size - 1) / batch_size, 2, 4, {}};
@@ -165,6 +166,7 @@ TEST_CASE("the tasks that a worker sees ahead are those that it gets, with their
   }
 }
 
+// promise: prefetch-look-ahead
 TEST_CASE("tasks that are taken back are not seen ahead with indices of another batch") {
   constexpr std::int64_t samples = 30'000;
   Setup s(samples, batch_size);
@@ -192,6 +194,7 @@ TEST_CASE("tasks that are taken back are not seen ahead with indices of another 
   }
 }
 
+// promise: prefetch-look-ahead
 TEST_CASE("a worker that dies while it reads ahead costs nothing: each batch comes once, in order, whole") {
   constexpr std::int64_t samples = 1200;
   Reader reader;
@@ -217,6 +220,7 @@ TEST_CASE("a worker that dies while it reads ahead costs nothing: each batch com
   CHECK_MESSAGE(seen > samples / batch_size / 2, "most batches were read ahead");
 }
 
+// promise: prefetch-look-ahead
 TEST_CASE("tasks of an epoch that is given up are not seen ahead") {
   Setup s(18, batch_size);
   s.external(1).config.start = FEEDLANE_START_THREAD;
@@ -253,6 +257,7 @@ TEST_CASE("tasks of an epoch that is given up are not seen ahead") {
   CHECK(feedlane_task_fail(task, -1, 0, nullptr, nullptr, nullptr) == FEEDLANE_OK);
 }
 
+// promise: prefetch-look-ahead
 TEST_CASE("no task is seen ahead without workers, nor of an iterable data set") {
   const auto fetch = [](void* self, const feedlane_task* task, feedlane_error*) -> std::int32_t {
     if (task->indices == nullptr && task->batch == 3) return FEEDLANE_END;

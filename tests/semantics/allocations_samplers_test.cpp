@@ -79,6 +79,7 @@ std::int32_t make_mixture(feedlane_sampler** out) {
 
 }  // namespace
 
+// promise: memory-in-other-calls, allocation-sampler
 TEST_CASE("too little memory at any allocation of a sampler's calls is E_MEMORY, and the next call succeeds") {
   static const std::vector<std::int64_t> subset{9, 1, 4, 4, 7, 3, 2, 0, 5};
   const Sampler inner = sequential(50);
@@ -102,6 +103,7 @@ TEST_CASE("too little memory at any allocation of a sampler's calls is E_MEMORY,
   }
 }
 
+// promise: memory-in-other-calls
 TEST_CASE("too little memory for a custom sampler and for the loader at once: earlier indices are kept") {
   for (const bool with_detail : {false, true}) {
     CAPTURE(with_detail);

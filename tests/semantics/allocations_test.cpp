@@ -306,6 +306,7 @@ void live_as_monitor() {
 
 }  // namespace
 
+// promise: memory-in-other-calls, allocation-loader
 TEST_CASE("too little memory at any allocation of a loader's calls is E_MEMORY, and the next call succeeds") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
@@ -313,10 +314,12 @@ TEST_CASE("too little memory at any allocation of a loader's calls is E_MEMORY, 
   }
 }
 
+// promise: memory-in-other-calls
 TEST_CASE("too little memory at any allocation of a batch that is yielded ahead of others loses none of them") {
   at_every_allocation(live_out_of_order);
 }
 
+// promise: memory-in-other-calls, allocation-feeder
 TEST_CASE(
     "too little memory at any allocation of a feeder's calls is E_MEMORY, and its consumers get every batch once") {
   for (const std::int32_t share : {FEEDLANE_SHARE_EVERY, FEEDLANE_SHARE_DEAL}) {
@@ -325,6 +328,7 @@ TEST_CASE(
   }
 }
 
+// promise: memory-in-other-calls, allocation-worker
 TEST_CASE("too little memory at any allocation of a worker's calls is E_MEMORY, and the next call succeeds") {
   at_every_allocation(live_as_worker);
   Setup s(4);
@@ -340,6 +344,7 @@ TEST_CASE("too little memory at any allocation of a worker's calls is E_MEMORY, 
   CHECK_MESSAGE(stats_of(l.get()).invalid_results == 0, "who couldn't attach has nothing to say");
 }
 
+// promise: memory-in-other-calls, allocation-ring
 TEST_CASE("too little memory at any allocation of a ring's calls is E_MEMORY, and the next call succeeds") {
   for (const bool by_path : {false, true}) {
     CAPTURE(by_path);
@@ -348,6 +353,7 @@ TEST_CASE("too little memory at any allocation of a ring's calls is E_MEMORY, an
   }
 }
 
+// promise: memory-in-other-calls, allocation-monitor
 TEST_CASE("too little memory at any allocation of a monitor's calls is E_MEMORY, and the next call succeeds") {
   at_every_allocation(live_as_monitor);
 }

@@ -33,6 +33,7 @@ bool check_bound(const feedlane_diagnosis& d, std::int32_t bound) {
 
 }  // namespace
 
+// promise: monitor-bottleneck
 TEST_CASE("the bound of a run: the data set, the trainer, one slow worker") {
   Slow slow;
   for_longer_and_longer(3'000'000, [&](std::int64_t sample_ns) {
@@ -75,6 +76,7 @@ TEST_CASE("the bound of a run: the data set, the trainer, one slow worker") {
   });
 }
 
+// promise: monitor-bottleneck
 TEST_CASE("the bound of a run: a start that takes long does not make a slow trainer a slow data set") {
   Slow slow;
   for_longer_and_longer(8'000'000, [&](std::int64_t batch_ns) {
@@ -90,6 +92,7 @@ TEST_CASE("the bound of a run: a start that takes long does not make a slow trai
   });
 }
 
+// promise: monitor-bottleneck
 TEST_CASE("the bound of a run: a stopped worker is named, while next waits for it") {
   Setup s(100, 1);
   s.workers(2);
@@ -111,6 +114,7 @@ TEST_CASE("the bound of a run: a stopped worker is named, while next waits for i
   trainer.join();
 }
 
+// promise: monitor-bottleneck
 TEST_CASE("bottleneck: data sets that open are starting; without an epoch there is none") {
   Setup s(10, 1);
   s.workers(2);

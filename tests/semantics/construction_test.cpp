@@ -144,6 +144,9 @@ void set_up(Setup& s, Kind kind) {
 
 }  // namespace
 
+// promise: config-negative-workers, config-negative-prefetch, config-needs-workers, config-iterable-sampler
+// promise: config-sampler-or-shuffle, config-unbatched-drop-last, config-negative-batch-size, config-small-arena
+// promise: torch-combinations
 TEST_CASE("contradictory members are refused with field, value and rule, and no others are") {
   for (const Kind kind : {inline_map, inline_iterable, forked_map, forked_iterable}) {
     Setup s(8, 8);
@@ -166,6 +169,7 @@ TEST_CASE("contradictory members are refused with field, value and rule, and no 
   }
 }
 
+// promise: config-batch-sampler, torch-combinations
 TEST_CASE("with a batch sampler batch_size and drop_last are the sampler's") {
   struct Row {
     const char* argument;
@@ -193,6 +197,7 @@ TEST_CASE("with a batch sampler batch_size and drop_last are the sampler's") {
   CHECK(s.create() != nullptr);
 }
 
+// promise: config-empty-sampler
 TEST_CASE("an empty random sampler, num_samples below 1 and a rank outside its world are refused") {
   feedlane_sampler* s = nullptr;
   Error e;
@@ -215,6 +220,7 @@ TEST_CASE("an empty random sampler, num_samples below 1 and a rank outside its w
   }
 }
 
+// promise: config-many-workers
 TEST_CASE("more workers than usable processors cause a warning with both numbers, no error") {
   Setup s(8);
   s.workers(600);  // not one of them is started
@@ -227,6 +233,7 @@ TEST_CASE("more workers than usable processors cause a warning with both numbers
   CHECK(warnings[0].what.needed < 600);
 }
 
+// promise: rank-reported
 TEST_CASE("the loader's statistics name the source of the rank") {
   const auto source_of = [](std::int32_t world) {
     auto config = fresh<feedlane_sampler_config>();
@@ -247,6 +254,7 @@ TEST_CASE("the loader's statistics name the source of the rank") {
   CHECK(std::string(stats_of(Setup(8).create().get()).rank_source).empty());
 }
 
+// promise: arena-huge-pages
 TEST_CASE("a large arena uses huge pages where the system gives some, and the statistics say how much") {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   std::string offers;

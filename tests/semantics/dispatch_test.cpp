@@ -53,6 +53,7 @@ void check_content(const std::vector<Taken>& taken) {
 
 }  // namespace
 
+// promise: loader-either-order, order-out-of-order, torch-slow-sample
 TEST_CASE("out of order, batches are yielded on arrival, a slow one when it is finished") {
   Slow slow(20, 2);
   slow.setup.config.out_of_order = 1;
@@ -75,6 +76,7 @@ TEST_CASE("out of order, batches are yielded on arrival, a slow one when it is f
   check_content(taken);
 }
 
+// promise: order-window, order-in-order, torch-slow-sample
 TEST_CASE("in order, a slow batch is waited for, and the window limits what is made meanwhile") {
   Slow slow(20, 2);
   const Loader l = slow.setup.create();
@@ -88,6 +90,7 @@ TEST_CASE("in order, a slow batch is waited for, and the window limits what is m
   check_sequence(take_rest(l.get()), 20, 1);
 }
 
+// promise: order-out-of-order
 TEST_CASE("out of order, every batch comes once, with the same content for any number of workers") {
   for (const std::int32_t workers : {0, 1, 2, 4})
     for (const std::int32_t round_robin : {0, 1}) {
@@ -108,6 +111,7 @@ TEST_CASE("out of order, every batch comes once, with the same content for any n
     }
 }
 
+// promise: order-out-of-order
 TEST_CASE("out of order, an abandoned epoch leaves nothing to the next") {
   Setup s(30);
   s.workers(2);
@@ -126,6 +130,7 @@ TEST_CASE("out of order, an abandoned epoch leaves nothing to the next") {
   CHECK(sorted(batches_of(take_epoch(l.get(), 10))) == count_up(30));
 }
 
+// promise: error-once-in-order
 TEST_CASE("out of order, an error is reported when it arrives, once") {
   for (const std::int32_t workers : {0, 3}) {
     CAPTURE(workers);
@@ -141,6 +146,7 @@ TEST_CASE("out of order, an error is reported when it arrives, once") {
   }
 }
 
+// promise: order-out-of-order
 TEST_CASE("out of order, a worker's death loses and doubles nothing") {
   Setup s(40);
   s.workers(3);
@@ -158,6 +164,7 @@ TEST_CASE("out of order, a worker's death loses and doubles nothing") {
   CHECK(stats_of(l.get()).restarts == 4);
 }
 
+// promise: dispatch-least-loaded
 TEST_CASE("with least-loaded dispatch a slow worker doesn't delay a queue of batches") {
   Slow slow(40, 4);
   slow.setup.config.out_of_order = 1;
@@ -168,6 +175,7 @@ TEST_CASE("with least-loaded dispatch a slow worker doesn't delay a queue of bat
   CHECK(take_rest(l.get()).size() == 2);
 }
 
+// promise: dispatch-least-loaded
 TEST_CASE("of workers with as little to do the next one gets the batch") {
   Setup s(1);
   s.workers(3).config.keep_workers = 1;
@@ -182,6 +190,7 @@ TEST_CASE("of workers with as little to do the next one gets the batch") {
   }
 }
 
+// promise: dispatch-round-robin, torch-batch-mod-workers
 TEST_CASE("with round-robin dispatch batch i comes from worker i mod W, each epoch from worker 0 on") {
   for (const std::int32_t workers : {1, 3, 4})
     for (const std::int32_t keep : {0, 1}) {
@@ -203,6 +212,7 @@ TEST_CASE("with round-robin dispatch batch i comes from worker i mod W, each epo
     }
 }
 
+// promise: dispatch-round-robin
 TEST_CASE("with round-robin dispatch a slow worker's batches are not given to others") {
   Slow slow(20, 2);
   slow.setup.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
@@ -222,6 +232,7 @@ TEST_CASE("with round-robin dispatch a slow worker's batches are not given to ot
   for (const Taken& t : taken) CHECK(t.worker == t.batch % 2);
 }
 
+// promise: dispatch-round-robin
 TEST_CASE("with round-robin dispatch a dead worker's batches are made by its replacement") {
   Setup s(30);
   s.workers(3).fields({field("index", int64_type), field("generation", int64_type)});
@@ -267,6 +278,7 @@ struct Growing {
 
 }  // namespace
 
+// promise: loader-drop-last, sampler-batches
 TEST_CASE("a batch sampler's batches are the loader's batches") {
   for (const std::int32_t workers : {0, 2})
     for (const std::int32_t drop_last : {0, 1}) {
@@ -284,6 +296,7 @@ TEST_CASE("a batch sampler's batches are the loader's batches") {
     }
 }
 
+// promise: sampler-custom-indices
 TEST_CASE("a batch sampler's batches may have any size up to the sampler's batch size") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);

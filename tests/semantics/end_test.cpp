@@ -67,6 +67,7 @@ class Tracer {
 
 }  // namespace
 
+// promise: fault-exec
 TEST_CASE("every descriptor of a running loader is close-on-exec, and a program that replaces the process has none") {
   const std::vector<int> before = open_descriptors();
   const auto is_old = [&](int fd) { return std::find(before.begin(), before.end(), fd) != before.end(); };
@@ -98,6 +99,7 @@ TEST_CASE("every descriptor of a running loader is close-on-exec, and a program 
   (void)::close(words[0]);
 }
 
+// promise: end-leaves-nothing
 TEST_CASE("a destroyed loader leaves no process, no descriptor and no mapping") {
   SUBCASE("after an epoch") {
     check_nothing_left([](Setup& s) {
@@ -179,6 +181,7 @@ TEST_CASE("a destroyed loader leaves no process, no descriptor and no mapping") 
   }
 }
 
+// promise: fault-descriptor-count
 TEST_CASE("the number of descriptors is fixed, for any number of batches and epochs") {
   Setup s(200);
   s.workers(2);
@@ -228,6 +231,7 @@ double end_of_stuck(std::int32_t workers, bool ignore_sigterm, std::int64_t time
 
 }  // namespace
 
+// promise: end-limited-time, end-sigterm-sigkill, worker-ignores-sigterm
 TEST_CASE("workers that don't react get SIGTERM, then SIGKILL, all at once and not one after another") {
   const double term = end_of_stuck(4, false, 250'000'000);
   CHECK(term >= 0.25);
@@ -237,10 +241,12 @@ TEST_CASE("workers that don't react get SIGTERM, then SIGKILL, all at once and n
   CHECK(kill < 4 * 0.5);
 }
 
+// promise: end-sigterm-sigkill
 TEST_CASE("with timeouts that no worker can keep the workers' ends are awaited all the same") {
   for (int round = 0; round < 5; round++) (void)end_of_stuck(4, true, 1);
 }
 
+// promise: end-leaves-nothing
 TEST_CASE(
     "a killed worker that is traced is reaped once the tracer detaches: by the loader's end, or by the next loader") {
   for (const bool lets_go_first : {true, false}) {
@@ -270,6 +276,7 @@ TEST_CASE(
   }
 }
 
+// promise: end-asked-first
 TEST_CASE("a worker that must end while it opens its data set ends by itself, without an error") {
   Setup s(4);
   s.workers(2);
@@ -300,6 +307,7 @@ TEST_CASE("a worker that must end while it opens its data set ends by itself, wi
   CHECK(stats_of(l.get()).invalid_results == 0);
 }
 
+// promise: end-asked-first
 TEST_CASE("a worker between two samples ends at once, without a signal") {
   Setup s(4, 2);
   s.workers(1, "pull");

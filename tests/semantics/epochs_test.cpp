@@ -45,6 +45,7 @@ struct Epochs {
 
 }  // namespace
 
+// promise: start-open, keep-workers-outlive, keep-workers-no-fork
 TEST_CASE("kept workers are the same processes in every epoch and open their data set once") {
   Epochs e(1);
   const std::vector<Taken> first = take_epoch(e.loader.get(), 0);
@@ -74,6 +75,7 @@ TEST_CASE("kept workers are the same processes in every epoch and open their dat
   CHECK_MESSAGE(closed == 2, "each open data set is closed when its worker ends");
 }
 
+// promise: keep-workers-outlive
 TEST_CASE("without persistent_workers every epoch has its own processes, and none is left after it") {
   Epochs e(0);
   std::set<std::int64_t> all;
@@ -97,6 +99,7 @@ TEST_CASE("without persistent_workers every epoch has its own processes, and non
   CHECK(closed == 6);
 }
 
+// promise: keep-workers-outlive
 TEST_CASE("END doesn't wait for a worker that hasn't attached yet, and leaves none running") {
   int tickets[2] = {-1, -1};
   REQUIRE(::pipe2(tickets, O_NONBLOCK) == 0);
@@ -126,6 +129,7 @@ TEST_CASE("END doesn't wait for a worker that hasn't attached yet, and leaves no
   CHECK(::close(tickets[1]) == 0);
 }
 
+// promise: end-repeated
 TEST_CASE("END is repeated, and next before begin is E_STATE, also with workers") {
   Epochs e(1);
   auto b = fresh<feedlane_batch>();
@@ -138,6 +142,7 @@ TEST_CASE("END is repeated, and next before begin is E_STATE, also with workers"
   check_sequence(take_epoch(e.loader.get(), 1), 12, 2);
 }
 
+// promise: end-abandoned-epoch, trainer-abandons
 TEST_CASE("begin during an epoch abandons it: its late results are counted and never yielded") {
   Setup s(16, 2);
   s.workers(2).fields({field("index", int64_type), field("epoch", int64_type)});
@@ -169,6 +174,7 @@ TEST_CASE("begin during an epoch abandons it: its late results are counted and n
   CHECK_MESSAGE(pids_of(l.get(), 2) == pids, "an epoch given up costs no worker");
 }
 
+// promise: end-abandoned-epoch
 TEST_CASE("tasks of an abandoned epoch that no worker has begun are not made") {
   Setup s(16);
   s.workers(1).config.keep_workers = 1;
@@ -187,6 +193,7 @@ TEST_CASE("tasks of an abandoned epoch that no worker has begun are not made") {
   CHECK_MESSAGE(worker_of(l.get(), 0).samples == 17, "the one that it had in hand, and the next epoch's");
 }
 
+// promise: end-abandoned-epoch
 TEST_CASE("many abandoned epochs in a row lose no slot") {
   Setup s(40, 2);
   s.workers(2);
@@ -209,6 +216,7 @@ TEST_CASE("many abandoned epochs in a row lose no slot") {
   check_sequence(take_epoch(l.get(), 50), 40, 2);
 }
 
+// promise: end-held-batch
 TEST_CASE("a batch held across begin keeps its content while workers fill other slots") {
   Setup s(8, 2);
   s.workers(2);

@@ -11,6 +11,7 @@
 
 using namespace feedlane::test;
 
+// promise: error-once-in-order, error-details, error-then-continue
 TEST_CASE(
     "an error of one batch is reported once, in order, with worker, batch, sample, text and traceback; the rest "
     "follows") {
@@ -54,6 +55,7 @@ TEST_CASE(
   }
 }
 
+// promise: error-then-continue, error-per-batch, torch-each-batch-error
 TEST_CASE("one error for each failing batch, then a normal end") {
   Setup s(12, 3);
   s.workers(2);
@@ -75,6 +77,7 @@ TEST_CASE("one error for each failing batch, then a normal end") {
   }
 }
 
+// promise: loader-inline, error-details
 TEST_CASE("an error has the same contents with and without workers") {
   for (const std::int64_t sample : {0, 5}) {
     CAPTURE(sample);
@@ -106,6 +109,7 @@ TEST_CASE("an error has the same contents with and without workers") {
   }
 }
 
+// promise: error-open-reported, torch-open-errors, worker-cant-open
 TEST_CASE("a data set that can't be opened is E_INIT in the first next, with the worker's number and its text") {
   for (const char* form : {"get", "pull"}) {
     CAPTURE(std::string(form));
@@ -128,6 +132,7 @@ TEST_CASE("a data set that can't be opened is E_INIT in the first next, with the
   }
 }
 
+// promise: error-open-repeated
 TEST_CASE("E_INIT is returned until begin, although other workers could make batches") {
   Setup s(8);
   s.workers(2);
@@ -151,6 +156,7 @@ TEST_CASE("E_INIT is returned until begin, although other workers could make bat
   CHECK(stats_of(l.get()).batches == 0);
 }
 
+// promise: error-open-repeated
 TEST_CASE("a worker that has reported that its data set can't be opened gets END from next") {
   Setup s(8);
   s.workers(1, "refuse");

@@ -67,6 +67,7 @@ std::unique_ptr<Child> start_visitor(feedlane_loader* l, int tasks, int gate) {
 
 }  // namespace
 
+// promise: start-external, torch-start-modes
 TEST_CASE("external: processes that the host has started make an epoch, in every form") {
   Setup s(30, 2);
   s.external(3);
@@ -87,6 +88,7 @@ TEST_CASE("external: processes that the host has started make an epoch, in every
     CHECK_MESSAGE(p->wait() == 0, "told to end, they end by themselves, and their host learns how");
 }
 
+// promise: start-external
 TEST_CASE("external: open_worker returns the requested worker, or the reason why not") {
   Setup s(4);
   s.external(2);
@@ -128,6 +130,7 @@ TEST_CASE("external: open_worker returns the requested worker, or the reason why
   CHECK(::close(again.fd) == 0);
 }
 
+// promise: start-external
 TEST_CASE("external: a place for which descriptors are missing is offered when they are there") {
   Setup s(4);
   s.external(1);
@@ -147,6 +150,7 @@ TEST_CASE("external: a place for which descriptors are missing is offered when t
   CHECK(::close(offer.fd) == 0);
 }
 
+// promise: start-external
 TEST_CASE("external: while no worker is attached or offered next returns E_PEER_DEAD") {
   Setup s(10, 2);
   s.external(1);
@@ -166,6 +170,7 @@ TEST_CASE("external: while no worker is attached or offered next returns E_PEER_
   check_sequence(take_rest(l.get()), 10, 2);
 }
 
+// promise: start-external
 TEST_CASE("external: start_timeout_ns is the deadline of an offer") {
   Setup s(4);
   s.external(1);
@@ -183,6 +188,7 @@ TEST_CASE("external: start_timeout_ns is the deadline of an offer") {
   CHECK(::close(o.fd) == 0);
 }
 
+// promise: fault-worker-dies, worker-external-killed
 TEST_CASE("external: a killed worker's batch is made again, open_worker offers its place, and its host reaps it") {
   Setup s(20);
   s.external(1).fields({field("index", int64_type), field("attempt", int64_type), field("generation", int64_type)});
@@ -214,6 +220,7 @@ TEST_CASE("external: a killed worker's batch is made again, open_worker offers i
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
+// promise: worker-external-max-restarts, fault-max-restarts
 TEST_CASE("external: a place is not offered again after max_restarts, and next returns E_RESTARTS until begin") {
   for (const std::int32_t most : {-1, 2}) {
     CAPTURE(most);
@@ -249,6 +256,7 @@ TEST_CASE("external: a place is not offered again after max_restarts, and next r
   }
 }
 
+// promise: worker-external-max-restarts
 TEST_CASE("external: workers that died count against max_restarts before the host replaces them") {
   Setup s(20);
   s.external(2);
@@ -267,6 +275,7 @@ TEST_CASE("external: workers that died count against max_restarts before the hos
   CHECK(all.back().needed == 1);
 }
 
+// promise: worker-external-never-ready
 TEST_CASE("external: five workers in a row that end before they are ready are E_INIT, and begin tries again") {
   Setup s(4);
   s.external(1);
@@ -286,6 +295,7 @@ TEST_CASE("external: five workers in a row that end before they are ready are E_
   check_sequence(take_rest(l.get()), 4, 1);
 }
 
+// promise: start-external, worker-external-leaves
 TEST_CASE("external: a worker that detaches by itself is no failure, and its process continues") {
   constexpr std::int64_t visitors = 40;
   Setup s(2 * visitors);
@@ -311,6 +321,7 @@ TEST_CASE("external: a worker that detaches by itself is no failure, and its pro
   for (const auto& child : children) CHECK(child->finish() == "");
 }
 
+// promise: start-threads
 TEST_CASE("external: threads may leave after any task and attach again without a failure") {
   Setup s(10);
   s.external(1).fields({field("index", int64_type)});
@@ -343,6 +354,7 @@ TEST_CASE("external: threads may leave after any task and attach again without a
   CHECK(events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED).empty());
 }
 
+// promise: start-external
 TEST_CASE("external: open_worker during an epoch returns although batches wait to be taken") {
   Setup s(10);
   s.external(2);
@@ -358,6 +370,7 @@ TEST_CASE("external: open_worker during an epoch returns although batches wait t
   CHECK(take_rest(l.get()).size() == 9);
 }
 
+// promise: start-external
 TEST_CASE("external: nothing is left when the loader is destroyed during an epoch") {
   const std::vector<int> before = open_descriptors();
   {

@@ -40,6 +40,7 @@ void check_after_death(const std::vector<Taken>& taken) {
 
 }  // namespace
 
+// promise: seed-after-crash, fault-worker-dies, worker-busy-dies
 TEST_CASE("the batch of a worker killed in a sample is made again with the next attempt, nothing is lost or doubled") {
   struct Death {
     const char* how;
@@ -66,6 +67,7 @@ TEST_CASE("the batch of a worker killed in a sample is made again with the next 
     }
 }
 
+// promise: torch-segfault
 TEST_CASE("a segfault in a worker is reported as one, with the batch in progress") {
   for (const char* form : {"get", "pull"}) {
     CAPTURE(std::string(form));
@@ -85,6 +87,7 @@ TEST_CASE("a segfault in a worker is reported as one, with the batch in progress
   }
 }
 
+// promise: torch-segfault
 TEST_CASE("the death of a worker in its first batch is reported with that batch") {
   Setup s(4);
   s.workers(1);
@@ -99,6 +102,7 @@ TEST_CASE("the death of a worker in its first batch is reported with that batch"
   CHECK(deaths[0].what.batch == 0);
 }
 
+// promise: fault-worker-dies
 TEST_CASE("out of order, a dead worker is replaced although next never has to wait") {
   Setup s(400);
   s.workers(2).fields(told_by_worker());
@@ -126,6 +130,7 @@ TEST_CASE("out of order, a dead worker is replaced although next never has to wa
   CHECK(take_outcomes(l.get()).size() == 400 - before);
 }
 
+// promise: fault-worker-dies
 TEST_CASE("what a dead worker has committed counts: only its batch in progress and the following ones are made again") {
   Setup s(6);
   s.workers(1).fields(told_by_worker());
@@ -155,6 +160,7 @@ TEST_CASE("what a dead worker has committed counts: only its batch in progress a
   CHECK(stats_of(l.get()).redispatched == 2);
 }
 
+// promise: fault-any-moment
 TEST_CASE("a worker killed from outside, again and again, costs only restarts") {
   Setup s(60);
   s.workers(2).fields(told_by_worker());
@@ -173,6 +179,7 @@ TEST_CASE("a worker killed from outside, again and again, costs only restarts") 
   CHECK(stats_of(l.get()).restarts <= 5);
 }
 
+// promise: fault-worker-dies
 TEST_CASE("when both workers die at once the epoch continues with two new ones") {
   Setup s(20);
   s.workers(2).fields(told_by_worker());
@@ -200,6 +207,7 @@ TEST_CASE("when both workers die at once the epoch continues with two new ones")
   CHECK(stats_of(l.get()).redispatched == 4);
 }
 
+// promise: fault-worker-dies, worker-idle-killed
 TEST_CASE("a kept worker that dies between two epochs is replaced by the next") {
   Setup s(8);
   s.workers(2).fields(told_by_worker());
@@ -219,6 +227,7 @@ TEST_CASE("a kept worker that dies between two epochs is replaced by the next") 
   CHECK(worker_of(l.get(), 1).generation == 1);
 }
 
+// promise: fault-reaping-host
 TEST_CASE("a host that reaps all children itself loses nothing") {
   struct sigaction ignore {};
   struct sigaction before {};
@@ -276,6 +285,7 @@ struct Vandal {
 
 }  // namespace
 
+// promise: fault-garbage, worker-bad-result
 TEST_CASE(
     "with a deadline, a worker that writes garbage over its row, lane and slots costs at most errors of batches") {
   std::uint64_t restarts = 0;

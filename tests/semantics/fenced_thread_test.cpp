@@ -105,6 +105,7 @@ struct Threads {
 
 }  // namespace
 
+// promise: fault-hung-thread, thread-round-robin
 TEST_CASE("batches of a hung thread go to others, also with round-robin dispatch") {
   for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN}) {
     CAPTURE(dispatch);
@@ -117,6 +118,7 @@ TEST_CASE("batches of a hung thread go to others, also with round-robin dispatch
   }
 }
 
+// promise: fault-hung-thread
 TEST_CASE(
     "with two of three threads hung and all allowed batches held the third makes everything, and each is reported "
     "once") {
@@ -139,6 +141,7 @@ TEST_CASE(
   CHECK(feedlane_batch_release(l, last) == FEEDLANE_OK);
 }
 
+// promise: fault-hung-thread
 TEST_CASE("a trainer that holds more than it declared, so that hung threads leave no slot, gets an error") {
   Stuck stuck;
   stuck.at = {4};
@@ -158,6 +161,7 @@ TEST_CASE("a trainer that holds more than it declared, so that hung threads leav
   for (std::size_t i = 0; i < rest.size(); i++) CHECK(rest[i].indices[0] == static_cast<std::int64_t>(i) + 4);
 }
 
+// promise: fault-hung-thread, thread-all
 TEST_CASE("with all threads hung next returns E_HUNG, and continues when one is back") {
   Stuck stuck;
   stuck.at = {3, 4};
@@ -179,6 +183,7 @@ TEST_CASE("with all threads hung next returns E_HUNG, and continues when one is 
   check_sequence(all, 12, 1);
 }
 
+// promise: fault-hung-thread, thread-shard
 TEST_CASE("the rest of a hung thread's shard is lost, which is reported once an epoch; nothing before is missing") {
   for (const bool comes_back : {false, true}) {
     CAPTURE(comes_back);

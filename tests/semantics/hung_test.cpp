@@ -36,6 +36,7 @@ bool find_event(feedlane_loader* l, std::int32_t kind, feedlane_event& found) {
 
 }  // namespace
 
+// promise: fault-hung-worker, worker-no-progress
 TEST_CASE(
     "a worker that hangs in a sample is reported with batch and sample, killed and replaced, and nothing is lost") {
   Gate gate;
@@ -71,6 +72,7 @@ TEST_CASE(
   CHECK(std::string(e.what.text).find("state") != std::string::npos);
 }
 
+// promise: fault-hung-worker
 TEST_CASE("the time of a worker that had nothing to do begins with its next task") {
   Setup s(4);
   s.workers(1).config.keep_workers = 1;
@@ -90,6 +92,7 @@ TEST_CASE("the time of a worker that had nothing to do begins with its next task
   CHECK(stats_of(l.get()).restarts == 0);
 }
 
+// promise: fault-hung-worker
 TEST_CASE("a stopped worker, busy or idle, is replaced") {
   for (const bool idle : {false, true}) {
     CAPTURE(idle);
@@ -132,6 +135,7 @@ TEST_CASE("a stopped worker, busy or idle, is replaced") {
   }
 }
 
+// promise: fault-hung-worker
 TEST_CASE("a batch that hangs every worker is quarantined, that one only; the error names the deadline, and forks") {
   for (const bool forked : {false, true}) {
     CAPTURE(forked);
@@ -161,6 +165,7 @@ TEST_CASE("a batch that hangs every worker is quarantined, that one only; the er
   }
 }
 
+// promise: fault-hung-worker, trainer-rare-calls
 TEST_CASE("a worker that makes progress isn't hung, although the trainer calls less often than the deadline") {
   const Gate gate;
   const Reports reports;
@@ -184,6 +189,7 @@ TEST_CASE("a worker that makes progress isn't hung, although the trainer calls l
   CHECK(stats_of(l.get()).hung == 0);
 }
 
+// promise: start-threads, fault-hung-worker, thread-no-progress
 TEST_CASE("a hung thread is fenced: another one makes its batches, and its slot is lost until it answers") {
   Gate gate;
   Setup s(10);
@@ -214,6 +220,7 @@ TEST_CASE("a hung thread is fenced: another one makes its batches, and its slot 
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
 }
 
+// promise: start-threads
 TEST_CASE("tasks queued for a thread that hangs are dropped with their abandoned epoch") {
   int never[2] = {-1, -1};
   REQUIRE(::pipe(never) == 0);

@@ -63,6 +63,7 @@ struct Hung {
 
 }  // namespace
 
+// promise: start-threads, end-thread-stays, thread-does-not-leave
 TEST_CASE("stop soon reports a thread that doesn't leave, and keeps its slots from others") {
   Hung h;
   Error e;
@@ -83,6 +84,7 @@ TEST_CASE("stop soon reports a thread that doesn't leave, and keeps its slots fr
   h.worker.reset();
 }
 
+// promise: start-threads, end-thread-stays
 TEST_CASE("a loader destroyed before a thread has left keeps its memory until that thread detaches") {
   Hung h;
   feedlane_loader* handle = h.loader.release();
@@ -94,6 +96,7 @@ TEST_CASE("a loader destroyed before a thread has left keeps its memory until th
   CHECK(mappings_of("feedlane-") == 0);
 }
 
+// promise: start-threads
 TEST_CASE("when all threads hang next says so, and the epoch goes on when one answers") {
   Hung h(100'000'000);
   Error e;
@@ -105,6 +108,7 @@ TEST_CASE("when all threads hang next says so, and the epoch goes on when one an
   h.worker.reset();
 }
 
+// promise: start-threads
 TEST_CASE("a thread that leaves before an epoch has begun leaves a place for another one, also of shards") {
   for (const std::int32_t iterable : {0, 1}) {
     CAPTURE(iterable);
@@ -127,6 +131,7 @@ TEST_CASE("a thread that leaves before an epoch has begun leaves a place for ano
   }
 }
 
+// promise: start-threads
 TEST_CASE("a thread that is late to open its data set is left alone, and works when it has") {
   Setup s(40);
   s.external(2).config.start = FEEDLANE_START_THREAD;
@@ -158,6 +163,7 @@ TEST_CASE("a thread that is late to open its data set is left alone, and works w
   other.join();
 }
 
+// promise: start-threads
 TEST_CASE("a thread that is late before the first epoch loses no shard of it") {
   Setup s(0);
   s.external(2).config.start = FEEDLANE_START_THREAD;

@@ -19,6 +19,7 @@ using namespace feedlane::test::shards;
 
 // ---- errors ----
 
+// promise: error-once-in-order
 TEST_CASE(
     "an error of a shard is reported once, in its batch's position, with the number in the shard; the rest follows") {
   for (const bool without_workers : {false, true})
@@ -52,6 +53,7 @@ TEST_CASE(
     }
 }
 
+// promise: policy-skip-named
 TEST_CASE("samples of shards that are left out count against the skip budget") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
@@ -81,6 +83,7 @@ TEST_CASE("samples of shards that are left out count against the skip budget") {
   }
 }
 
+// promise: error-open-repeated
 TEST_CASE("a shard that can't be restarted is E_INIT with the worker, until the next begin") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
@@ -101,6 +104,7 @@ TEST_CASE("a shard that can't be restarted is E_INIT with the worker, until the 
   }
 }
 
+// promise: error-wrong-style
 TEST_CASE("a worker program whose data set isn't of the loader's style is E_INIT with what is missing") {
   Setup s(4);
   s.workers(2);
@@ -113,6 +117,7 @@ TEST_CASE("a worker program whose data set isn't of the loader's style is E_INIT
   CHECK(e.says("an iterable data set has next or fetch"));
 }
 
+// promise: policy-skip-iterable
 TEST_CASE("a batch of a shard is filled with the samples after a skipped one") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
@@ -139,6 +144,7 @@ TEST_CASE("a batch of a shard is filled with the samples after a skipped one") {
   }
 }
 
+// promise: policy-retry
 TEST_CASE("a retried sample of a shard keeps its position") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
@@ -170,6 +176,7 @@ std::int32_t mostly_broken(void* self, const feedlane_row* row, feedlane_error* 
 
 }  // namespace
 
+// promise: policy-skip-iterable
 TEST_CASE("many consecutive samples of a shard may be skipped, however small the batches") {
   for (const bool without_workers : {false, true})
     for (const std::int64_t batch_size : {FEEDLANE_UNBATCHED, 1, 2, 7}) {
@@ -197,6 +204,7 @@ TEST_CASE("many consecutive samples of a shard may be skipped, however small the
 
 // ---- workers that die ----
 
+// promise: seed-after-crash, fault-shard-skips, fault-shard-state, worker-shard-resumed
 TEST_CASE("the replacement of a killed iterable worker continues after what was committed") {
   enum Way { deterministic, saving, both };
   for (const Way way : {deterministic, saving, both})
@@ -228,6 +236,7 @@ TEST_CASE("the replacement of a killed iterable worker continues after what was 
     }
 }
 
+// promise: fault-shard-skips
 TEST_CASE("a killed worker's shard is resumed with whole batches of any size") {
   for (const std::int64_t at_sample : {0, 3, 7, 8}) {
     CAPTURE(at_sample);
@@ -245,6 +254,7 @@ TEST_CASE("a killed worker's shard is resumed with whole batches of any size") {
   }
 }
 
+// promise: fault-shard-skips
 TEST_CASE("skipping what a killed worker delivered may take longer than the deadline") {
   Iterable s({300}, 3);
   s.shards.trouble = Shards::killed;
@@ -261,6 +271,7 @@ TEST_CASE("skipping what a killed worker delivered may take longer than the dead
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
+// promise: fault-shard-skips
 TEST_CASE("samples that a successor skips do not count for the next successor") {
   Iterable s({300}, 3);
   s.config.deterministic = 1;
@@ -277,6 +288,7 @@ TEST_CASE("samples that a successor skips do not count for the next successor") 
   CHECK(stats_of(l.get()).restarts == 2);
 }
 
+// promise: fault-shard-skips
 TEST_CASE("records of delivered batches are not repeated after their worker was killed") {
   for (const bool by_fetch : {false, true}) {
     CAPTURE(by_fetch);
@@ -315,6 +327,7 @@ TEST_CASE("records of delivered batches are not repeated after their worker was 
   }
 }
 
+// promise: fault-shard-skips
 TEST_CASE("a sample skipped before its worker was killed is neither yielded nor reported again") {
   Iterable s({20, 7}, 3);
   s.shards.trouble = Shards::killed;
@@ -338,6 +351,7 @@ TEST_CASE("a sample skipped before its worker was killed is neither yielded nor 
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
+// promise: fault-shard-neither, worker-shard-lost
 TEST_CASE("a killed worker whose data set can't resume is one declared error, and the other shards continue") {
   for (const std::int32_t out_of_order : {0, 1}) {
     CAPTURE(out_of_order);
@@ -368,6 +382,7 @@ TEST_CASE("a killed worker whose data set can't resume is one declared error, an
   }
 }
 
+// promise: torch-segfault
 TEST_CASE("a segfault in a worker of shards is reported as one, in the error and in the event") {
   for (const std::int32_t deterministic : {0, 1}) {
     CAPTURE(deterministic);
@@ -395,6 +410,7 @@ TEST_CASE("a segfault in a worker of shards is reported as one, in the error and
   }
 }
 
+// promise: fault-shard-fetch-fails
 TEST_CASE("a fetch that always fails while its shard is resumed is E_INIT, with its text") {
   Iterable s({20, 7}, 4);
   s.fetching({4});
@@ -415,6 +431,7 @@ TEST_CASE("a fetch that always fails while its shard is resumed is E_INIT, with 
   CHECK(taken.back().text == "the disk is gone");
 }
 
+// promise: fault-shard-skips
 TEST_CASE("a shard of which nothing was committed is reopened, whatever its data set promises") {
   Iterable s({20, 7}, 3);
   s.shards.trouble = Shards::killed;
@@ -424,6 +441,7 @@ TEST_CASE("a shard of which nothing was committed is reopened, whatever its data
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
+// promise: fault-shard-neither
 TEST_CASE("a data set that isn't as deterministic as declared is E_INIT with both numbers") {
   Iterable s({20, 7}, 3);
   s.shards.trouble = Shards::killed;
@@ -439,6 +457,7 @@ TEST_CASE("a data set that isn't as deterministic as declared is E_INIT with bot
   CHECK(taken.back().text.find("9 samples were delivered before") != std::string::npos);
 }
 
+// promise: fault-quarantine
 TEST_CASE("a batch with a sample that kills every worker is quarantined with the rest of its shard") {
   Iterable s({20, 7}, 3);
   s.config.deterministic = 1;
@@ -459,6 +478,7 @@ TEST_CASE("a batch with a sample that kills every worker is quarantined with the
   CHECK(stats_of(l.get()).restarts >= 1);
 }
 
+// promise: fault-shard-skips
 TEST_CASE("an iterable worker killed from outside, again and again, costs only restarts") {
   Iterable s({60, 41}, 2);
   s.config.deterministic = 1;

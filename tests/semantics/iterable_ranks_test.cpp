@@ -86,6 +86,7 @@ bool all_are(const Numbers& numbers, std::int64_t wanted) {
 
 }  // namespace
 
+// promise: shard-per-rank
 TEST_CASE("ranks share an iterable data set: each sample once, each worker of each rank with its own shard and seeds") {
   constexpr std::int32_t world = 3;
   for (const std::int32_t workers : {0, 1, 2}) {
@@ -118,6 +119,7 @@ TEST_CASE("ranks share an iterable data set: each sample once, each worker of ea
   }
 }
 
+// promise: shard-default-world
 TEST_CASE("without a world an iterable loader is rank 0 of 1, whatever the launcher says") {
   (void)::setenv("RANK", "1", 1);
   (void)::setenv("WORLD_SIZE", "2", 1);
@@ -132,6 +134,7 @@ TEST_CASE("without a world an iterable loader is rank 0 of 1, whatever the launc
   (void)::unsetenv("WORLD_SIZE");
 }
 
+// promise: state-iterable-refused
 TEST_CASE("an iterable state of another rank or world is refused by name") {
   Ranked first(2, 3, 1);
   const Loader l = first.create();
@@ -160,6 +163,7 @@ TEST_CASE("an iterable state of another rank or world is refused by name") {
   check_same(take_epoch(same.create().get(), 0), rest);
 }
 
+// promise: epoch-max-batches
 TEST_CASE("max_batches: ranks whose shards differ in length end together") {
   constexpr std::int32_t world = 4;
   constexpr std::size_t fewest = 3;  // batches of the last rank: 11 samples of 47, those of two workers
@@ -184,6 +188,7 @@ TEST_CASE("max_batches: ranks whose shards differ in length end together") {
   CHECK(longest > fewest);
 }
 
+// promise: epoch-max-batches
 TEST_CASE("max_batches: an epoch ends after so many batches, in order or not, with kept workers and new ones") {
   for (const bool iterable : {false, true})
     for (const std::int32_t workers : {0, 2})
@@ -209,6 +214,7 @@ TEST_CASE("max_batches: an epoch ends after so many batches, in order or not, wi
       }
 }
 
+// promise: epoch-max-batches
 TEST_CASE("max_batches: a sampler or shards of unknown length, far beyond it, make epochs of as many batches") {
   constexpr std::int64_t beyond = 300;
   std::int64_t yielded = 0;
@@ -245,6 +251,7 @@ TEST_CASE("max_batches: a sampler or shards of unknown length, far beyond it, ma
   }
 }
 
+// promise: epoch-max-batches
 TEST_CASE("max_batches: a foreign loop is told of the end") {
   Ranked s(2, 1, 0);
   s.config.max_batches = 4;
@@ -257,6 +264,7 @@ TEST_CASE("max_batches: a foreign loop is told of the end") {
   CHECK(take(l.get()).status == FEEDLANE_END);
 }
 
+// promise: state-max-batches
 TEST_CASE("max_batches: a resumed epoch ends after as many batches in all, and length is at most that") {
   for (const bool iterable : {false, true})
     for (const std::int32_t workers : {0, 2})
@@ -289,6 +297,7 @@ TEST_CASE("max_batches: a resumed epoch ends after as many batches in all, and l
       }
 }
 
+// promise: epoch-max-batches
 TEST_CASE("max_batches: more than there are change nothing, and a failed batch counts") {
   Ranked all(2, 1, 0), more(2, 1, 0);
   more.config.max_batches = 1000;

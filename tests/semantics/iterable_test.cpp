@@ -13,6 +13,7 @@
 using namespace feedlane::test;
 using namespace feedlane::test::shards;
 
+// promise: shard-per-worker, shard-exhausted, torch-small-shards
 TEST_CASE(
     "shards of 0, 4 and 20 samples come in round-robin order, the same with any prefetch, and each out of order") {
   for (const std::int32_t prefetch : {2, 3, 4})
@@ -37,6 +38,7 @@ TEST_CASE(
     }
 }
 
+// promise: loader-iterable-callbacks
 TEST_CASE("without workers an iterable data set is iterated as a whole, epoch after epoch") {
   for (const std::int64_t batch_size : {std::int64_t{1}, std::int64_t{3}, std::int64_t{24}, std::int64_t{100}}) {
     CAPTURE(batch_size);
@@ -50,6 +52,7 @@ TEST_CASE("without workers an iterable data set is iterated as a whole, epoch af
   }
 }
 
+// promise: seed-per-sample
 TEST_CASE("rows of a shard have their number in it, and a seed derived from that") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
@@ -65,6 +68,7 @@ TEST_CASE("rows of a shard have their number in it, and a seed derived from that
   }
 }
 
+// promise: shard-order
 TEST_CASE("the order of shards doesn't depend on timing: a slow shard is waited for") {
   Iterable s({9, 9}, 3);
   const Gate gate;
@@ -81,6 +85,7 @@ TEST_CASE("the order of shards doesn't depend on timing: a slow shard is waited 
   check_batches(take_rest(l.get()), by_turns({9, 9}, 3));
 }
 
+// promise: shard-order
 TEST_CASE("out of order, a slow shard delays no other") {
   Iterable s({3, 6}, 3);
   const Gate gate;
@@ -96,6 +101,7 @@ TEST_CASE("out of order, a slow shard delays no other") {
   CHECK(take(l.get()).status == FEEDLANE_END);
 }
 
+// promise: loader-iterable-drop-last
 TEST_CASE("drop_last of iterable data sets applies to each worker") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
@@ -107,6 +113,7 @@ TEST_CASE("drop_last of iterable data sets applies to each worker") {
   }
 }
 
+// promise: loader-iterable-drop-last
 TEST_CASE("a dropped incomplete last batch may have had failing samples") {
   for (const bool without_workers : {false, true})
     for (const Shards::Trouble trouble : {Shards::broken, Shards::broken_once}) {
@@ -127,6 +134,7 @@ TEST_CASE("a dropped incomplete last batch may have had failing samples") {
     }
 }
 
+// promise: shard-restart
 TEST_CASE("kept workers open an iterable data set once and restart it each epoch") {
   for (const bool has_restart : {true, false}) {
     CAPTURE(has_restart);
@@ -151,6 +159,7 @@ TEST_CASE("kept workers open an iterable data set once and restart it each epoch
   }
 }
 
+// promise: end-abandoned-epoch
 TEST_CASE("an abandoned epoch of shards starts from the beginning, with kept workers and with new ones") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
@@ -167,6 +176,7 @@ TEST_CASE("an abandoned epoch of shards starts from the beginning, with kept wor
   CHECK_FALSE(has_children());
 }
 
+// promise: shard-declared-length
 TEST_CASE("a declared length is the loader's, and exceeding it only warns") {
   for (const bool without_workers : {false, true})
     for (const std::int64_t declared : {std::int64_t{0}, std::int64_t{7}, std::int64_t{24}, std::int64_t{100}}) {
@@ -192,6 +202,7 @@ TEST_CASE("a declared length is the loader's, and exceeding it only warns") {
     }
 }
 
+// promise: loader-iterable-callbacks
 TEST_CASE("an iterable data set may make whole batches of any number of rows") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
@@ -208,6 +219,7 @@ TEST_CASE("an iterable data set may make whole batches of any number of rows") {
   }
 }
 
+// promise: loader-unbatched
 TEST_CASE("an iterable data set without batches has one sample a task") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
@@ -219,6 +231,7 @@ TEST_CASE("an iterable data set without batches has one sample a task") {
   }
 }
 
+// promise: shard-exhausted
 TEST_CASE("a foreign loop takes every shard to its end, and sleeps while there is nothing to take") {
   Iterable s({0, 4, 20, 0, 1}, 3);
   s.config.keep_workers = 1;
@@ -239,6 +252,7 @@ TEST_CASE("a foreign loop takes every shard to its end, and sleeps while there i
   }
 }
 
+// promise: shard-end-frees-slot
 TEST_CASE("a foreign loop that holds a batch doesn't sleep when a shard's end frees a slot") {
   Iterable s({6, 0, 0}, 3);
   s.config.arena_bytes = 2 * 4096;
@@ -295,6 +309,7 @@ void work_by_hand(feedlane_loader* l) {
 
 }  // namespace
 
+// promise: start-threads
 TEST_CASE("workers of the pull form report what they skip and when their shard ends") {
   Setup s(0, 3);
   s.config.workers = 2;
@@ -317,6 +332,7 @@ TEST_CASE("workers of the pull form report what they skip and when their shard e
   second.join();
 }
 
+// promise: shard-pull-failure
 TEST_CASE("a task failed by the pull form has taken its samples up to the failed one") {
   Setup s(0, 4);
   s.config.workers = 1;
@@ -355,6 +371,7 @@ TEST_CASE("a task failed by the pull form has taken its samples up to the failed
   CHECK(feedlane_task_commit(task, FEEDLANE_EXHAUSTED, nullptr) == FEEDLANE_OK);
 }
 
+// promise: fault-failing-shard-reason
 TEST_CASE(
     "a shard whose state was not saved with a failed batch is lost when its worker dies, and the trainer is informed") {
   for (const bool saves_again : {false, true}) {
@@ -404,6 +421,7 @@ TEST_CASE(
   }
 }
 
+// promise: inline-timeout
 TEST_CASE("without workers a timeout is checked between a shard's samples, and nothing is lost") {
   Iterable s({11}, 4, true);
   const Loader l = s.create();

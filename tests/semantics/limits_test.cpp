@@ -25,6 +25,7 @@ struct Deadly {
 
 }  // namespace
 
+// promise: fault-quarantine, worker-deadly-batch
 TEST_CASE("a batch that kills its worker every time is E_QUARANTINED, that batch only, and the rest continues") {
   for (const std::int32_t workers : {1, 3})
     for (const std::int32_t kills : {1, 2, 0}) {
@@ -60,6 +61,7 @@ TEST_CASE("a batch that kills its worker every time is E_QUARANTINED, that batch
     }
 }
 
+// promise: fault-quarantine
 TEST_CASE("deaths count for their own batch only, not for the next one in the same memory") {
   Setup s(60);
   s.workers(1);
@@ -74,6 +76,7 @@ TEST_CASE("deaths count for their own batch only, not for the next one in the sa
   CHECK(stats_of(l.get()).quarantined == 0);
 }
 
+// promise: fault-quarantine
 TEST_CASE("an epoch without the deadly batch follows one with it") {
   Deadly d(2, 3);
   d.setup.config.max_kills_per_batch = 1;
@@ -90,6 +93,7 @@ TEST_CASE("an epoch without the deadly batch follows one with it") {
   CHECK(stats_of(l.get()).quarantined == 2);
 }
 
+// promise: fault-max-restarts, worker-max-restarts
 TEST_CASE("workers that die more often than max_restarts are E_RESTARTS, until begin") {
   for (const std::int32_t most : {-1, 1, 2}) {
     CAPTURE(most);
@@ -116,6 +120,7 @@ TEST_CASE("workers that die more often than max_restarts are E_RESTARTS, until b
   }
 }
 
+// promise: fault-max-restarts
 TEST_CASE("an unexpected exit status is in the text of E_RESTARTS") {
   Deadly d(1);
   d.setup.config.max_restarts = -1;
@@ -128,6 +133,7 @@ TEST_CASE("an unexpected exit status is in the text of E_RESTARTS") {
   CHECK(e.says("exited with status 3"));
 }
 
+// promise: fault-exit-during-batch, worker-exits-in-batch
 TEST_CASE("a worker program that exits during a batch is treated like one that dies, and its exit status is reported") {
   Setup s(2);
   s.workers(1, "quit");
@@ -149,6 +155,7 @@ TEST_CASE("a worker program that exits during a batch is treated like one that d
   }
 }
 
+// promise: fault-exit-during-batch
 TEST_CASE("a worker program that leaves and doesn't end gets SIGTERM after the stop timeout, SIGKILL after the next") {
   for (const bool ignores : {false, true}) {
     CAPTURE(ignores);

@@ -149,6 +149,7 @@ bool is_control(int fd) {
 
 }  // namespace
 
+// promise: monitor-other-process
 TEST_CASE("a loader's numbers are the same from another process") {
   for (const std::int32_t start : {FEEDLANE_START_SPAWN, FEEDLANE_START_FORK}) {
     CAPTURE(start);
@@ -176,6 +177,7 @@ TEST_CASE("a loader's numbers are the same from another process") {
   }
 }
 
+// promise: monitor-other-process
 TEST_CASE("a replaced worker is seen by its new number and generation") {
   Trainer trainer(FEEDLANE_START_SPAWN, 400);
   const Said before = trainer.step('b');
@@ -190,6 +192,7 @@ TEST_CASE("a replaced worker is seen by its new number and generation") {
   CHECK(monitor.worker_stats()[1].generation == 0);
 }
 
+// promise: monitor-other-process
 TEST_CASE("a monitor can't write: both segments are mapped for reading only, and their descriptors are gone") {
   Trainer trainer(FEEDLANE_START_SPAWN, 40);
   (void)trainer.step('b');
@@ -206,6 +209,7 @@ TEST_CASE("a monitor can't write: both segments are mapped for reading only, and
   CHECK(open_descriptors() == before);
 }
 
+// promise: monitor-other-process
 TEST_CASE("the last numbers stay when the trainer is killed or its loader destroyed") {
   Trainer killed(FEEDLANE_START_SPAWN, 40);
   (void)killed.step('b');
@@ -232,6 +236,7 @@ TEST_CASE("the last numbers stay when the trainer is killed or its loader destro
   CHECK_MESSAGE(open_status(ended.pid(), 0) == FEEDLANE_END, "it has no loader any more");
 }
 
+// promise: monitor-other-process
 TEST_CASE("several loaders of a process are distinguished by their number; rings and other memfds aren't counted") {
   auto ring = fresh<feedlane_ring_config>();
   ring.message_bytes = 8;
@@ -263,6 +268,7 @@ TEST_CASE("several loaders of a process are distinguished by their number; rings
   (void)feedlane_rx_destroy(&rx);
 }
 
+// promise: monitor-other-process
 TEST_CASE("a loader of a library with another layout is E_ABI") {
   struct {
     std::uint64_t magic = 0x454e414c44454546;
@@ -281,6 +287,7 @@ TEST_CASE("a loader of a library with another layout is E_ABI") {
   (void)::close(fd);
 }
 
+// promise: monitor-other-process
 TEST_CASE("monitoring a process that doesn't exist, has ended or is another user's is refused") {
   Error e;
   pid_t ended = 0;

@@ -54,6 +54,7 @@ struct Orphans {
 
 }  // namespace
 
+// promise: fault-no-lifeline, trainer-no-lifeline
 TEST_CASE("without a lifeline a busy worker finishes its task, takes no other and ends") {
   for (const std::int32_t start : {FEEDLANE_START_SPAWN, FEEDLANE_START_FORK}) {
     CAPTURE(start);
@@ -70,6 +71,7 @@ TEST_CASE("without a lifeline a busy worker finishes its task, takes no other an
   }
 }
 
+// promise: fault-no-lifeline
 TEST_CASE("without a lifeline a worker takes no other task, also where a quick one came before the long one") {
   Orphans o(FEEDLANE_START_SPAWN, 1, 3);
   auto began = o.reports.wait_for(Report::began);
@@ -83,6 +85,7 @@ TEST_CASE("without a lifeline a worker takes no other task, also where a quick o
   CHECK_MESSAGE(next->what == Report::closed, "a task more lay in its ring");
 }
 
+// promise: fault-no-lifeline
 TEST_CASE("without a lifeline an idle worker ends with its trainer") {
   Orphans o(FEEDLANE_START_SPAWN, -1);
   REQUIRE(o.reports.wait_for(Report::opened).has_value());  // the worker's

@@ -73,6 +73,7 @@ void check_same(const feedlane_histogram& a, const feedlane_histogram& b) {
 
 }  // namespace
 
+// promise: monitor-time-stamps
 TEST_CASE("stamps of a batch never decrease, and the trace has every batch once with the same stamps") {
   for (const std::int32_t workers : {0, 1, 2}) {
     CAPTURE(workers);
@@ -113,6 +114,7 @@ TEST_CASE("stamps of a batch never decrease, and the trace has every batch once 
   }
 }
 
+// promise: monitor-time-stamps
 TEST_CASE("histograms are the trace, added up, for each worker and for all") {
   Setup s(400, 2);
   Slow slow;
@@ -147,6 +149,7 @@ TEST_CASE("histograms are the trace, added up, for each worker and for all") {
   CHECK(observe(l.get(), feedlane_monitor_get_timings, -2, &t) == FEEDLANE_E_ARGUMENT);
 }
 
+// promise: monitor-wait-counted
 TEST_CASE("the exposed wait is that of a clock outside, within 1 %") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
@@ -178,6 +181,7 @@ TEST_CASE("the exposed wait is that of a clock outside, within 1 %") {
   }
 }
 
+// promise: monitor-wait-counted
 TEST_CASE("a host that sleeps on the loader's descriptor waits for the batch too") {
   Setup s(40, 1);
   Slow slow;
@@ -209,6 +213,7 @@ TEST_CASE("a host that sleeps on the loader's descriptor waits for the batch too
   CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_DATA, d.text);
 }
 
+// promise: monitor-wait-counted
 TEST_CASE("a wait that goes on is counted before it ends") {
   Setup s(4, 1);
   Slow slow;
@@ -234,6 +239,7 @@ TEST_CASE("a wait that goes on is counted before it ends") {
   CHECK_MESSAGE(stats_of(l.get()).wait_ns == waited, "nothing waits");
 }
 
+// promise: monitor-time-stamps
 TEST_CASE("a failed batch is in the trace, with its error, once next has reported it") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
@@ -252,6 +258,7 @@ TEST_CASE("a failed batch is in the trace, with its error, once next has reporte
   }
 }
 
+// promise: monitor-time-stamps
 TEST_CASE("the trace keeps the newest batches, and without one there is none") {
   Setup s(50, 1);
   s.config.trace = 8;
@@ -278,6 +285,7 @@ TEST_CASE("the trace keeps the newest batches, and without one there is none") {
   CHECK(count == 0);
 }
 
+// promise: monitor-time-stamps
 TEST_CASE("FEEDLANE_TRACE enables a trace that the program did not ask for; a value that is not a number is refused") {
   REQUIRE(::setenv("FEEDLANE_TRACE", "16", 1) == 0);
   {
@@ -298,6 +306,7 @@ TEST_CASE("FEEDLANE_TRACE enables a trace that the program did not ask for; a va
   REQUIRE(::unsetenv("FEEDLANE_TRACE") == 0);
 }
 
+// promise: monitor-name-and-position
 TEST_CASE("a loader's name and place in its epoch are there for monitors; a name too long is refused") {
   Setup s(10, 2);
   s.workers(2);
@@ -335,6 +344,7 @@ TEST_CASE("a loader's name and place in its epoch are there for monitors; a name
   CHECK(e.needed == 63);
 }
 
+// promise: monitor-name-and-position
 TEST_CASE("a slot shows the batch that the trainer holds, until it is released") {
   Setup s(8, 1);
   s.workers(1);
@@ -362,6 +372,7 @@ TEST_CASE("a slot shows the batch that the trainer holds, until it is released")
   CHECK(held().empty());
 }
 
+// promise: monitor-errors-counted
 TEST_CASE("errors that differ in numbers only are counted as one; restarts by their reason") {
   Setup s(40, 1);
   s.workers(2);
@@ -400,6 +411,7 @@ TEST_CASE("errors that differ in numbers only are counted as one; restarts by th
   CHECK(stats.restarts_exit + stats.restarts_hung + stats.restarts_invalid + stats.restarts_unattached == 0);
 }
 
+// promise: monitor-errors-counted
 TEST_CASE("workers that exit and workers that hang are restarts of these kinds") {
   {
     Setup s(20, 1);
@@ -425,6 +437,7 @@ TEST_CASE("workers that exit and workers that hang are restarts of these kinds")
   (void)::close(never[1]);
 }
 
+// promise: monitor-name-and-position
 TEST_CASE("bad arguments of the observing functions are refused") {
   Setup s(2, 1);
   const Loader l = s.create();

@@ -12,6 +12,7 @@
 
 using namespace feedlane::test;
 
+// promise: loader-either-order, order-in-order
 TEST_CASE("in order, batch i is yielded as the i-th, whichever worker made it and however late") {
   Setup s(24, 2);
   s.workers(4);
@@ -40,6 +41,7 @@ TEST_CASE("in order, batch i is yielded as the i-th, whichever worker made it an
   CHECK(makers.size() > 1);
 }
 
+// promise: prefetch-default, order-first-tasks, order-window
 TEST_CASE("the window never has more than prefetch_factor * workers batches that are not yielded") {
   for (const std::int32_t factor : {1, 2, 3}) {
     CAPTURE(factor);
@@ -76,6 +78,7 @@ TEST_CASE("the window never has more than prefetch_factor * workers batches that
   }
 }
 
+// promise: prefetch-default
 TEST_CASE("prefetch_factor 0 means 2") {
   Setup s(30);
   s.workers(3);
@@ -85,6 +88,7 @@ TEST_CASE("prefetch_factor 0 means 2") {
   CHECK(stats.slots - stats.slots_free == 6);
 }
 
+// promise: prefetch-default
 TEST_CASE("batches are made while the trainer holds as many as it declared") {
   Setup s(12);
   s.workers(2);
@@ -104,6 +108,7 @@ TEST_CASE("batches are made while the trainer holds as many as it declared") {
   CHECK(take_rest(l.get()).size() == 9);
 }
 
+// promise: next-slots-held, trainer-holds-all
 TEST_CASE("a trainer that holds every batch gets SLOTS_HELD, and a release from another thread lets it continue") {
   Setup s(20);
   s.workers(2);
@@ -129,6 +134,7 @@ TEST_CASE("a trainer that holds every batch gets SLOTS_HELD, and a release from 
   CHECK(take_rest(l.get()).size() == 20 - held.size());
 }
 
+// promise: loader-drop-last
 TEST_CASE("drop_last drops the incomplete last batch, and length agrees") {
   for (const std::int32_t workers : {1, 3})
     for (const std::int64_t samples : {0, 3, 8, 10}) {

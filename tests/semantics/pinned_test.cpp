@@ -49,6 +49,7 @@ struct Pinned {
 
 }  // namespace
 
+// promise: torch-pinned-exit
 TEST_CASE("with pinned memory nothing is left, whatever goes wrong") {
   for (const std::int32_t staged : {0, 3})
     for (const std::int32_t workers : {0, 2})
@@ -85,6 +86,7 @@ TEST_CASE("with pinned memory nothing is left, whatever goes wrong") {
       }
 }
 
+// promise: torch-registered-buffers
 TEST_CASE("the thread that copies may come late") {
   Pinned p(3);
   Setup s(8, 2);
@@ -98,6 +100,7 @@ TEST_CASE("the thread that copies may come late") {
   CHECK(take(l).status == FEEDLANE_END);
 }
 
+// promise: torch-registered-buffers
 TEST_CASE("a buffer of the pool may be just as large as a batch, and not smaller") {
   for (const std::int64_t bytes : {2048, 2049}) {  // of a sample; a buffer has 4096
     CAPTURE(bytes);
@@ -121,6 +124,7 @@ TEST_CASE("a buffer of the pool may be just as large as a batch, and not smaller
   }
 }
 
+// promise: torch-pinned-exit
 TEST_CASE("an epoch that is given up leaves no batch in a buffer") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -147,6 +151,7 @@ TEST_CASE("an epoch that is given up leaves no batch in a buffer") {
   }
 }
 
+// promise: torch-pinned-timeout
 TEST_CASE("with pinned memory next keeps its timeout, and nothing is lost") {
   for (const std::int32_t staged : {0, 3}) {
     CAPTURE(staged);
@@ -167,6 +172,7 @@ TEST_CASE("with pinned memory next keeps its timeout, and nothing is lost") {
   }
 }
 
+// promise: torch-pinned-exit
 TEST_CASE("a batch whose samples were all left out needs no buffer, and one beyond the skip budget keeps none") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -203,6 +209,7 @@ TEST_CASE("a batch whose samples were all left out needs no buffer, and one beyo
   }
 }
 
+// promise: torch-pinned-timeout
 TEST_CASE("without a batch to copy, a staged loader needs no copying thread") {
   Pinned p(2);
   Gate gate;

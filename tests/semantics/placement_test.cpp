@@ -55,6 +55,7 @@ void use_kind(Setup& s, bool is_fork, std::int32_t workers) {
 
 }  // namespace
 
+// promise: torch-placement
 TEST_CASE("workers run on the processors of their lists, begun anew when there are more workers; replacements too") {
   const std::vector<int> mine = processors();
   const std::string first = std::to_string(mine.front()), last = std::to_string(mine.back());
@@ -82,6 +83,7 @@ TEST_CASE("workers run on the processors of their lists, begun anew when there a
   }
 }
 
+// promise: torch-placement
 TEST_CASE("slots lie on the memory node that is named, or in turn on several") {
   const std::string all = value_in("/sys/devices/system/node/has_memory", "");
   if (all.empty()) return skip("a kernel without memory nodes");
@@ -115,6 +117,7 @@ TEST_CASE("slots lie on the memory node that is named, or in turn on several") {
     }
 }
 
+// promise: torch-placement
 TEST_CASE("placement that can't be is refused, with the number found and the number needed") {
   struct Refusal {
     const char *cpus, *nodes, *argument, *text;
@@ -147,6 +150,7 @@ TEST_CASE("placement that can't be is refused, with the number found and the num
   }
 }
 
+// promise: torch-placement
 TEST_CASE("processors are given only to workers that the library starts") {
   for (const std::int32_t workers : {0, 2}) {
     Setup s(8);

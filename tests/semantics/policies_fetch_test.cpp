@@ -64,6 +64,7 @@ void skip_second(const feedlane_task* task, Fetched& f) {
 
 }  // namespace
 
+// promise: policy-whole-retry
 TEST_CASE("a data set that makes whole batches is retried as a whole; its record names no sample") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -80,6 +81,7 @@ TEST_CASE("a data set that makes whole batches is retried as a whole; its record
   }
 }
 
+// promise: policy-whole-retry
 TEST_CASE("a whole batch that keeps failing is E_SAMPLE: there is no sample to skip") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -97,6 +99,7 @@ TEST_CASE("a whole batch that keeps failing is E_SAMPLE: there is no sample to s
   }
 }
 
+// promise: policy-whole-retry
 TEST_CASE("a data set that makes whole batches may name the sample that failed, one of its task's") {
   for (const std::int32_t workers : {0, 2})
     for (const std::int64_t blamed : {4, 6, 7, 3, 8, -2}) {
@@ -116,6 +119,7 @@ TEST_CASE("a data set that makes whole batches may name the sample that failed, 
     }
 }
 
+// promise: policy-whole-retry
 TEST_CASE("a data set that makes whole batches adds records of its own") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -136,6 +140,7 @@ TEST_CASE("a data set that makes whole batches adds records of its own") {
   }
 }
 
+// promise: policy-whole-skip
 TEST_CASE("a whole batch of no rows, or of more than wanted, is E_SAMPLE with the number") {
   for (const std::int32_t workers : {0, 2})
     for (const std::uint64_t made : {std::uint64_t{0}, std::uint64_t{5}, UINT64_MAX}) {
@@ -155,6 +160,7 @@ TEST_CASE("a whole batch of no rows, or of more than wanted, is E_SAMPLE with th
     }
 }
 
+// promise: policy-whole-skip
 TEST_CASE("a data set that makes whole batches may skip a whole batch") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -177,6 +183,7 @@ TEST_CASE("a data set that makes whole batches may skip a whole batch") {
   }
 }
 
+// promise: policy-whole-skip
 TEST_CASE("a data set that makes more rows in a whole batch than samples remain fails for that batch alone") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -197,6 +204,7 @@ TEST_CASE("a data set that makes more rows in a whole batch than samples remain 
   }
 }
 
+// promise: policy-whole-retry
 TEST_CASE("a retried whole batch has the records of its last attempt, and its own") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -221,6 +229,7 @@ TEST_CASE("a retried whole batch has the records of its last attempt, and its ow
   }
 }
 
+// promise: policy-whole-retry
 TEST_CASE("records for every sample of a retried batch leave no room for the batch's own, without harm") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
@@ -239,6 +248,7 @@ TEST_CASE("records for every sample of a retried batch leave no room for the bat
   }
 }
 
+// promise: policy-records
 TEST_CASE("records that the loader doesn't allow, or out of order, are refused by name") {
   struct Row {
     std::uint64_t position;

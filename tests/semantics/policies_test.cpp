@@ -97,6 +97,7 @@ const std::vector<std::int64_t> one_in_a_hundred{7, 107, 207, 307};
 
 }  // namespace
 
+// promise: error-per-batch, policy-default-off
 TEST_CASE("without policies each failing sample is its batch's error, and leaves no record") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
@@ -123,6 +124,7 @@ TEST_CASE("without policies each failing sample is its batch's error, and leaves
   }
 }
 
+// promise: policy-skip-named, policy-skip-map-style, policy-default-off, policy-records
 TEST_CASE("with skip the batch says which indices are missing, and each leaves a record") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
@@ -156,6 +158,7 @@ TEST_CASE("with skip the batch says which indices are missing, and each leaves a
   }
 }
 
+// promise: policy-skip-named
 TEST_CASE("of several samples that are left out of one batch each is named, in order") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
@@ -173,6 +176,7 @@ TEST_CASE("of several samples that are left out of one batch each is named, in o
   }
 }
 
+// promise: policy-retry, policy-default-off
 TEST_CASE("with retries a transient error is retried, and nothing is missing") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
@@ -193,6 +197,7 @@ TEST_CASE("with retries a transient error is retried, and nothing is missing") {
   }
 }
 
+// promise: policy-substitute, policy-default-off
 TEST_CASE("with substitutes another index takes the sample's place, with the seed of its row") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
@@ -216,6 +221,7 @@ TEST_CASE("with substitutes another index takes the sample's place, with the see
   }
 }
 
+// promise: policy-order
 TEST_CASE("policies apply in this order: retries, then substitutes with retries of their own, then skip") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -249,6 +255,7 @@ TEST_CASE("policies apply in this order: retries, then substitutes with retries 
   }
 }
 
+// promise: policy-order
 TEST_CASE("a sample that no policy helps is E_SAMPLE, and its retries are reported") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -272,6 +279,7 @@ TEST_CASE("a sample that no policy helps is E_SAMPLE, and its retries are report
   }
 }
 
+// promise: policy-retry
 TEST_CASE("an error that isn't transient is never retried") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
@@ -289,6 +297,7 @@ TEST_CASE("an error that isn't transient is never retried") {
   }
 }
 
+// promise: policy-retry
 TEST_CASE("each retry waits twice as long as the one before") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
@@ -306,6 +315,7 @@ TEST_CASE("each retry waits twice as long as the one before") {
   }
 }
 
+// promise: inline-timeout
 TEST_CASE("without workers a timeout ends the wait for a retry, and nothing is lost") {
   Policies p(4, 2, 0);
   p.broken.indices = {1};
@@ -327,6 +337,7 @@ TEST_CASE("without workers a timeout ends the wait for a retry, and nothing is l
   CHECK(stats_of(l.get()).retried == 1);
 }
 
+// promise: inline-timeout
 TEST_CASE("without workers a signal ends the wait for a retry, and nothing is lost") {
   struct sigaction action {};
   struct sigaction before {};
@@ -360,6 +371,7 @@ TEST_CASE("without workers a signal ends the wait for a retry, and nothing is lo
   REQUIRE(::sigaction(SIGUSR1, &before, nullptr) == 0);
 }
 
+// promise: policy-skip-named
 TEST_CASE("beyond the skip budget a sample is E_SAMPLE again; every epoch has the whole budget") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
@@ -388,6 +400,7 @@ TEST_CASE("beyond the skip budget a sample is E_SAMPLE again; every epoch has th
   }
 }
 
+// promise: policy-skip-named
 TEST_CASE("a batch all of whose samples were skipped isn't yielded, wherever it comes") {
   for (const std::int32_t workers : {0, 1, 4})
     for (const std::int32_t out_of_order : {0, 1}) {
@@ -411,6 +424,7 @@ TEST_CASE("a batch all of whose samples were skipped isn't yielded, wherever it 
     }
 }
 
+// promise: policy-skip-named
 TEST_CASE("an epoch all of whose samples were skipped just ends") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -423,6 +437,7 @@ TEST_CASE("an epoch all of whose samples were skipped just ends") {
   }
 }
 
+// promise: loader-unbatched
 TEST_CASE("without batches a skipped sample is missing, and a substitute takes the place of another") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -439,6 +454,7 @@ TEST_CASE("without batches a skipped sample is missing, and a substitute takes t
   }
 }
 
+// promise: policy-substitute
 TEST_CASE("at most sixteen substitutes are tried") {
   for (const std::int32_t workers : {0, 1})
     for (const std::int64_t broken : {16, 17}) {
@@ -457,6 +473,7 @@ TEST_CASE("at most sixteen substitutes are tried") {
     }
 }
 
+// promise: policy-records
 TEST_CASE("a text too long for its record is cut") {
   for (const std::int32_t workers : {0, 1}) {
     Policies p(2, 1, workers);

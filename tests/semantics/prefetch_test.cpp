@@ -44,6 +44,7 @@ void choose(Setup& s, std::uint64_t slots) {
 
 }  // namespace
 
+// promise: prefetch-auto
 TEST_CASE(
     "with FEEDLANE_PREFETCH_AUTO the window grows while a trainer that takes batches in bursts waits less, in order") {
   Setup s(samples);
@@ -72,6 +73,7 @@ TEST_CASE(
   CHECK(prefetch_of(loader.get()) >= 8);
 }
 
+// promise: prefetch-auto
 TEST_CASE("FEEDLANE_PREFETCH_AUTO counts tensors that a data set may shape, and rounds up per worker") {
   Setup s(200);
   choose(s, 16);
@@ -92,6 +94,7 @@ TEST_CASE("FEEDLANE_PREFETCH_AUTO counts tensors that a data set may shape, and 
   CHECK(prefetch_of(even.create().get()) == 1);
 }
 
+// promise: prefetch-auto
 TEST_CASE("FEEDLANE_PREFETCH_AUTO stays within its budget: slots for one batch in flight, and the one held") {
   Setup s(200);
   choose(s, 2);

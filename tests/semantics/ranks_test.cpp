@@ -110,6 +110,7 @@ Indices together(const std::vector<Answer>& answers) {
 
 }  // namespace
 
+// promise: rank-processes
 TEST_CASE("four ranks, each a process, share the data evenly, and two ranks resume from their states") {
   const std::vector<Answer> whole = run(4, -1, {});
   const Indices expected = together(whole);
@@ -130,6 +131,7 @@ TEST_CASE("four ranks, each a process, share the data evenly, and two ranks resu
   CHECK(all == expected);
 }
 
+// promise: sampler-huge-shuffle
 TEST_CASE("the first batch of a feistel shuffle of 10^12 samples comes at once, in constant memory") {
   constexpr std::int64_t length = 1'000'000'000'000;
   auto order = fresh<feedlane_sampler_config>();
@@ -162,6 +164,7 @@ TEST_CASE("the first batch of a feistel shuffle of 10^12 samples comes at once, 
   CHECK(resident_bytes() < before + (std::uint64_t{64} << 20));
 }
 
+// promise: rank-processes
 TEST_CASE("a rank that launchers don't agree about is a warning of the loader") {
   for (const bool agree : {true, false}) {
     CAPTURE(agree);

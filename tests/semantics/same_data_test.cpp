@@ -27,6 +27,7 @@ std::vector<Taken> two_epochs(std::int32_t workers, const char* form) {
 
 }  // namespace
 
+// promise: loader-fetch, loader-inline, seed-any-workers, torch-start-modes, torch-reproducible
 TEST_CASE("bytes, seeds and indices are the same for 0, 1, 2 and 4 workers, in every form") {
   const std::vector<Taken> expected = two_epochs(0, "get");
   REQUIRE(expected.size() == 22);
@@ -47,6 +48,7 @@ TEST_CASE("bytes, seeds and indices are the same for 0, 1, 2 and 4 workers, in e
     }
 }
 
+// promise: seed-per-sample, torch-reproducible
 TEST_CASE("each row has a seed from base seed, epoch and position, whichever worker makes the batch") {
   std::size_t rows = 0;
   std::set<std::uint64_t> all;
@@ -59,6 +61,7 @@ TEST_CASE("each row has a seed from base seed, epoch and position, whichever wor
   CHECK(all.size() == rows);
 }
 
+// promise: torch-interleaved
 TEST_CASE("several loaders interleaved don't disturb each other") {
   Setup a(20, 3);
   a.workers(2);
@@ -86,6 +89,7 @@ TEST_CASE("several loaders interleaved don't disturb each other") {
   check_sequence(found[2], 9, 1);
 }
 
+// promise: index-int64
 TEST_CASE("indices are 64 bits wide, also negative ones, and are passed on unchanged") {
   const std::vector<std::int64_t> some{INT64_MAX, INT64_MIN, -3, 0, INT64_C(1) << 32, (INT64_C(1) << 40) + 7};
   for (const std::int32_t workers : {0, 2}) {
@@ -106,6 +110,7 @@ TEST_CASE("indices are 64 bits wide, also negative ones, and are passed on uncha
   }
 }
 
+// promise: torch-long-indices
 TEST_CASE("index lists of many entries arrive whole") {
   Setup s(81920, 40960);
   s.workers(2, "fetch");

@@ -95,6 +95,7 @@ void check_epoch(Faulty faulty, std::int32_t workers, const std::vector<std::int
 
 }  // namespace
 
+// promise: sampler-failure-loses-nothing
 TEST_CASE(
     "a custom sampler that fails during an epoch is reported once, after the batches in flight; nothing is lost") {
   for (const std::int32_t workers : {0, 1}) {
@@ -107,6 +108,7 @@ TEST_CASE(
   }
 }
 
+// promise: sampler-failure-loses-nothing
 TEST_CASE("a batch that its sampler hasn't finished is dropped when the epoch is abandoned") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
@@ -124,6 +126,7 @@ TEST_CASE("a batch that its sampler hasn't finished is dropped when the epoch is
   }
 }
 
+// promise: sampler-failure-loses-nothing
 TEST_CASE("indices that a custom sampler returned before it failed have no state of their own") {
   Faulty faulty{.bad_next = {2}, .bad_save = {}};
   const Sampler s = faulty.make();
@@ -138,6 +141,7 @@ TEST_CASE("indices that a custom sampler returned before it failed have no state
   CHECK(feedlane_sampler_save(s.get(), nullptr, 0, &bytes, nullptr) == FEEDLANE_E_LIMIT);
 }
 
+// promise: sampler-failure-loses-nothing
 TEST_CASE(
     "a begin whose sampler fails, whatever it was asked, is its error; the next begin starts or resumes the epoch") {
   struct Fault {

@@ -94,6 +94,7 @@ struct Answers {
 
 }  // namespace
 
+// promise: sampler-custom-indices
 TEST_CASE("a custom sampler yields what its object returns, in pieces of any size") {
   for (const std::size_t piece : {std::size_t{1}, std::size_t{3}, SIZE_MAX}) {
     Sampler s = Sampler::custom(Tens{.piece = piece});
@@ -107,6 +108,7 @@ TEST_CASE("a custom sampler yields what its object returns, in pieces of any siz
   }
 }
 
+// promise: sampler-custom-indices
 TEST_CASE("a function is a custom sampler too") {
   Sampler s = Sampler::custom([left = 3](std::span<std::int64_t> indices) mutable -> std::size_t {
     if (left == 0) return 0;
@@ -116,6 +118,7 @@ TEST_CASE("a function is a custom sampler too") {
   CHECK(rest_of(s) == Indices{3, 2, 1});
 }
 
+// promise: sampler-custom-indices
 TEST_CASE("a custom sampler may make its own batches") {
   Sampler s = Sampler::custom(Pairs{});
   CHECK(s.length() == 3);
@@ -123,12 +126,14 @@ TEST_CASE("a custom sampler may make its own batches") {
   CHECK_THROWS_AS((void)Sampler::batch(s, 2), feedlane::Error);
 }
 
+// promise: sampler-custom-indices
 TEST_CASE("batches over a custom sampler have an unknown number") {
   Sampler s = Sampler::batch(Sampler::custom(Tens{.piece = 1}), 4, true);
   CHECK(s.length() == -1);
   CHECK(batches_of(s, 0, 4) == std::vector<Indices>{{0, 10, 20, 30}, {40, 50, 60, 70}});
 }
 
+// promise: state-custom-sampler
 TEST_CASE("custom samplers save and load their state by callbacks, of any size") {
   for (const std::size_t padding : {0U, 511U, 512U, 100000U}) {
     Sampler s = Sampler::batch(Sampler::custom(Tens{.padding = padding}), 4);
@@ -147,6 +152,7 @@ TEST_CASE("custom samplers save and load their state by callbacks, of any size")
   }
 }
 
+// promise: state-custom-sampler
 TEST_CASE("the end of a custom sampler's epoch lasts until restart, through a state too") {
   struct Endless {  // 1, END, 1, END ...
     std::size_t next(std::span<std::int64_t> indices) {
@@ -165,6 +171,7 @@ TEST_CASE("the end of a custom sampler's epoch lasts until restart, through a st
   CHECK(epoch_of(other, 0).size() == 1);
 }
 
+// promise: state-custom-refused
 TEST_CASE("a custom sampler without save and load refuses states by name") {
   Sampler s = Sampler::custom(Pairs{});
   try {
@@ -183,6 +190,7 @@ TEST_CASE("a custom sampler without save and load refuses states by name") {
   }
 }
 
+// promise: sampler-custom-errors
 TEST_CASE("an exception of a custom sampler is the error of the call") {
   Sampler thrower =
       Sampler::custom([](std::span<std::int64_t>) -> std::size_t { throw std::runtime_error("no luck"); });
@@ -199,6 +207,7 @@ TEST_CASE("an exception of a custom sampler is the error of the call") {
   CHECK_THROWS_WITH_AS(other.load(s.save()), "E_SAMPLE: another size", feedlane::Error);
 }
 
+// promise: sampler-custom-errors
 TEST_CASE("results of custom callbacks are checked") {
   Answers a;
   a.check_next(FEEDLANE_OK, 5, FEEDLANE_E_ARGUMENT, 5, 4);
@@ -212,6 +221,7 @@ TEST_CASE("results of custom callbacks are checked") {
   CHECK_MESSAGE(a.dropped == 8, "once each");
 }
 
+// promise: sampler-custom-indices
 TEST_CASE("copies of a custom sampler share its object, which is dropped with the last") {
   Answers a;
   feedlane_sampler *s = nullptr, *batches = nullptr;

@@ -78,6 +78,7 @@ std::int32_t load_fails(Sampler& s, const State& state) {
 
 }  // namespace
 
+// promise: sampler-mixture-shares
 TEST_CASE("mixture: after any number of samples each source has come as often as its weight says") {
   for (const std::size_t count : {1U, 2U, 3U, 7U, 40U}) {
     Indices lengths;
@@ -105,6 +106,7 @@ TEST_CASE("mixture: after any number of samples each source has come as often as
   }
 }
 
+// promise: sampler-mixture-shares
 TEST_CASE("mixture: a source's samples come once in each pass, across epochs, each pass in another order") {
   for (const bool no_shuffle : {false, true}) {
     Sampler s = Sampler::mixture(sizes, shares,
@@ -128,6 +130,7 @@ TEST_CASE("mixture: a source's samples come once in each pass, across epochs, ea
   }
 }
 
+// promise: sampler-mixture-shares
 TEST_CASE("mixture: windows shuffle which source comes, and move no sample out of them") {
   const MixtureOptions plain{.num_samples = 1000, .seed = 9, .window = 1, .world = 1};
   for (const std::int64_t window : {10, 250}) {
@@ -156,6 +159,7 @@ TEST_CASE("mixture: windows shuffle which source comes, and move no sample out o
   CHECK(epoch_of(by_seed, 0) == first);
 }
 
+// promise: sampler-mixture-shares
 TEST_CASE("mixture: weights change where a stage begins, and sources go on where they were") {
   const Indices lengths{100, 100, 100};
   const std::vector<double> weights{1, 0, 0, 0, 1, 0, 1, 1, 2};
@@ -179,6 +183,7 @@ TEST_CASE("mixture: weights change where a stage begins, and sources go on where
   CHECK(counts_of(epoch_of(s, 2), lengths) == std::vector<std::int64_t>{100, 100, 200});
 }
 
+// promise: sampler-mixture-resume
 TEST_CASE("mixture: ranks share the stream; padding repeats the start of the epoch, drop_last cuts it") {
   for (const bool drop_last : {false, true})
     for (const int world : {1, 2, 3, 7})
@@ -198,6 +203,7 @@ TEST_CASE("mixture: ranks share the stream; padding repeats the start of the epo
       }
 }
 
+// promise: sampler-mixture-resume
 TEST_CASE("mixture: a state resumes after any number of samples, also in another world") {
   const MixtureOptions o{.num_samples = 90, .seed = 3, .window = 16};
   World whole(sizes, shares, o, 1);
@@ -216,6 +222,7 @@ TEST_CASE("mixture: a state resumes after any number of samples, also in another
   }
 }
 
+// promise: sampler-mixture-resume
 TEST_CASE("mixture: a state of another definition is refused") {
   const MixtureOptions o{.num_samples = 90, .seed = 3, .world = 1};
   Sampler s = Sampler::mixture(sizes, shares, o);
@@ -251,6 +258,7 @@ TEST_CASE("mixture: a state of another definition is refused") {
 }
 
 // States that were saved by one release are loaded by another.
+// promise: sampler-mixture-resume
 TEST_CASE("mixture: its order is the same in every release") {
   Sampler plain = Sampler::mixture(Indices{5, 3, 9}, std::vector<double>{2, 1, 4},
                                    {.num_samples = 14, .window = 1, .no_shuffle = true, .world = 1});
@@ -260,6 +268,7 @@ TEST_CASE("mixture: its order is the same in every release") {
   CHECK(epoch_of(shuffled, 1) == Indices{1, 14, 10, 7, 4, 12, 11, 2, 15, 9, 7, 3, 13, 14});
 }
 
+// promise: sampler-mixture-shares
 TEST_CASE("mixture: the largest numbers work, and larger ones are refused") {
   constexpr std::int64_t most = std::int64_t{1} << 62;
   Sampler large = Sampler::mixture(Indices{most / 2, most / 2}, std::vector<double>{1e-300, 1e300},

@@ -71,6 +71,7 @@ void append(Indices& all, const Indices& more) { all.insert(all.end(), more.begi
 
 }  // namespace
 
+// promise: sampler-state-checked
 TEST_CASE("a sampler's state resumes after what was yielded, at any position") {
   for (const auto& kind : kinds()) {
     const Make& make = kind.second;
@@ -91,6 +92,7 @@ TEST_CASE("a sampler's state resumes after what was yielded, at any position") {
   }
 }
 
+// promise: sampler-state-checked
 TEST_CASE("a batch sampler resumes with the next batch, also at the end of the epoch") {
   for (const bool drop_last : {false, true})
     for (const auto& kind : kinds()) {
@@ -111,6 +113,7 @@ TEST_CASE("a batch sampler resumes with the next batch, also at the end of the e
     }
 }
 
+// promise: sampler-state-checked
 TEST_CASE("a sampler's state of another definition is refused by name") {
   const auto all = kinds();
   for (std::size_t i = 0; i < all.size(); i++)
@@ -128,6 +131,7 @@ TEST_CASE("a sampler's state of another definition is refused by name") {
   CHECK_MESSAGE(load_fails(same, c.save()) == FEEDLANE_E_ARGUMENT, "another epoch");
 }
 
+// promise: sampler-state-checked
 TEST_CASE("a sampler's state that is cut or changed anywhere is detected") {
   Sampler s = Sampler::batch(Sampler::distributed({.length = 41, .seed = 3, .world = 2, .rank = 1}), 4);
   Indices room(4);
@@ -144,6 +148,7 @@ TEST_CASE("a sampler's state that is cut or changed anywhere is detected") {
   CHECK(load_fails(s, state) == FEEDLANE_OK);
 }
 
+// promise: state-other-world
 TEST_CASE("what one world leaves of its list is shared among another, several times in a row") {
   for (const Shuffle shuffle : {Shuffle::torch, Shuffle::feistel})
     for (const bool drop_last : {false, true}) {
@@ -178,6 +183,7 @@ TEST_CASE("what one world leaves of its list is shared among another, several ti
     }
 }
 
+// promise: state-other-world
 TEST_CASE("at the end of an epoch of another world's list nothing is left, for any rank") {
   const feedlane::DistributedOptions o{.length = 10, .seed = 5};
   World two(o, 2);

@@ -32,6 +32,7 @@ std::vector<std::int64_t> counts(const Indices& indices, std::size_t cells) {
 
 }  // namespace
 
+// promise: sampler-sequential
 TEST_CASE("a sequential sampler counts up, at any length without delay") {
   Sampler s = Sampler::sequential(INT64_MAX);
   Indices first(3);
@@ -40,6 +41,7 @@ TEST_CASE("a sequential sampler counts up, at any length without delay") {
   CHECK(s.length() == INT64_MAX);
 }
 
+// promise: sampler-random-repeated
 TEST_CASE("num_samples larger than the data set yields whole permutations, then a part of another") {
   for (const Shuffle shuffle : {Shuffle::torch, Shuffle::feistel, Shuffle::torch_loader}) {
     Sampler s = Sampler::random({.length = 10, .seed = 3, .num_samples = 25, .shuffle = shuffle});
@@ -57,6 +59,7 @@ TEST_CASE("num_samples larger than the data set yields whole permutations, then 
   }
 }
 
+// promise: sampler-random-drawn
 TEST_CASE("random with replacement draws each index equally often") {
   for (const Shuffle shuffle : {Shuffle::torch, Shuffle::feistel}) {
     Sampler s =
@@ -65,6 +68,7 @@ TEST_CASE("random with replacement draws each index equally often") {
   }
 }
 
+// promise: sampler-feistel
 TEST_CASE("a feistel shuffle of 10^12 indices takes constant memory and no time to start") {
   const auto start = std::chrono::steady_clock::now();
   Sampler s = Sampler::random({.length = 1'000'000'000'000, .seed = 1, .shuffle = Shuffle::feistel});
@@ -81,6 +85,7 @@ TEST_CASE("a feistel shuffle of 10^12 indices takes constant memory and no time 
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
 }
 
+// promise: sampler-subset
 TEST_CASE("a subset is permuted, or left in order; an empty one is at its end") {
   const Indices some{5, 50, 500, -5, 5};
   Sampler s = Sampler::subset(some, 4);
@@ -95,6 +100,7 @@ TEST_CASE("a subset is permuted, or left in order; an empty one is at its end") 
   CHECK(epoch_of(empty, 0).empty());
 }
 
+// promise: sampler-weighted-drawn
 TEST_CASE("weighted with replacement draws by weight, and no index of weight zero") {
   const std::vector<double> weights{0, 1, 2, 3, 0, 4, 0.5, 0, 9.5};
   Sampler s = Sampler::weighted(weights, {.seed = 5, .num_samples = 200000});
@@ -109,6 +115,7 @@ TEST_CASE("weighted with replacement draws by weight, and no index of weight zer
   CHECK_MESSAGE(epoch_of(same, 0) == epoch_of(s, 1), "epoch e is drawn with seed + e");
 }
 
+// promise: sampler-weighted-drawn
 TEST_CASE("weights of any magnitude work") {
   for (const double scale : {5e-324, 1e-300, 1.0, 1e300, 1.7e308}) {
     for (const bool without : {false, true}) {
@@ -128,6 +135,7 @@ TEST_CASE("weights of any magnitude work") {
   CHECK_MESSAGE((epoch_of(s, 0) == Indices{2, 0}), "the light one comes last");
 }
 
+// promise: sampler-weighted-once
 TEST_CASE("weighted without replacement draws each index at most once, the first one by weight") {
   const std::vector<double> weights{1, 2, 0, 3, 4};
   Sampler s = Sampler::weighted(weights, {.seed = 1, .num_samples = 4, .without_replacement = true});
@@ -145,6 +153,7 @@ TEST_CASE("weighted without replacement draws each index at most once, the first
   CHECK(chi_square(after_4, {n / 6, n / 3, 0, n / 2, 0}) < 24);  // 2 degrees of freedom
 }
 
+// promise: sampler-batches, sampler-length
 TEST_CASE("a batch sampler's length is the floor with drop_last, else the ceiling") {
   for (const bool drop_last : {false, true})
     for (const std::int64_t length : {0, 1, 3, 4, 7, 8, 9}) {
@@ -159,6 +168,7 @@ TEST_CASE("a batch sampler's length is the floor with drop_last, else the ceilin
     }
 }
 
+// promise: sampler-batches
 TEST_CASE("a batch sampler copies its inner sampler") {
   Sampler inner = Sampler::random(10, 3);
   Sampler s = Sampler::batch(inner, 10);
@@ -167,6 +177,7 @@ TEST_CASE("a batch sampler copies its inner sampler") {
   CHECK(epoch_of(inner, 4) == whole);
 }
 
+// promise: sampler-distributed, sampler-order-by-epoch
 TEST_CASE("distributed ranks share the order evenly; padding repeats it, drop_last cuts it") {
   for (const Shuffle shuffle : {Shuffle::torch, Shuffle::feistel})
     for (const int world : {1, 2, 3, 8, 25})
@@ -190,6 +201,7 @@ TEST_CASE("distributed ranks share the order evenly; padding repeats it, drop_la
       }
 }
 
+// promise: rank-sources, rank-disagreement, rank-detect-off
 TEST_CASE("a distributed sampler without a world reads the launcher's variables, unless configured not to") {
   const Variables variables({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "4"}});
   Sampler detected = Sampler::distributed({.length = 8, .no_shuffle = true});

@@ -78,6 +78,7 @@ std::int32_t load_fails(Sampler& s, const State& state) {
 
 }  // namespace
 
+// promise: sampler-tokens-budget
 TEST_CASE("tokens: batches stay within the budget and the rows, and every sample is in one batch of one rank") {
   const Indices lengths = lengths_of(1000);
   for (const bool padded : {false, true})
@@ -107,6 +108,7 @@ TEST_CASE("tokens: batches stay within the budget and the rows, and every sample
         }
 }
 
+// promise: sampler-tokens-budget
 TEST_CASE("tokens: batches are as full as the budget allows") {
   World sum({5, 5, 5, 4, 1, 10, 0}, {.max_tokens = 10, .max_rows = 4, .window = 1, .no_shuffle = true}, 1);
   CHECK((sum.take() == Batches{{0, 1}, {2, 3, 4}, {5, 6}}));
@@ -117,6 +119,7 @@ TEST_CASE("tokens: batches are as full as the budget allows") {
   CHECK((rows.take() == Batches{{0, 1}, {2, 3}, {4}}));
 }
 
+// promise: sampler-tokens-lengths
 TEST_CASE("tokens: windows are sorted by length, every other one descending, and save padding") {
   World sorts({3, 1, 2, 4, 6, 5}, {.max_tokens = 100, .max_rows = 6, .window = 3, .no_shuffle = true}, 1);
   CHECK((sorts.take() == Batches{{1, 2, 0, 4, 5, 3}}));
@@ -129,6 +132,7 @@ TEST_CASE("tokens: windows are sorted by length, every other one descending, and
   CHECK(waste(0) < waste(500));
 }
 
+// promise: sampler-tokens-lengths
 TEST_CASE("tokens: the order depends on seed + epoch, for samples and for batches") {
   const Indices lengths = lengths_of(300);
   TokensOptions o{.max_tokens = 300, .max_rows = 8, .seed = 5};
@@ -149,6 +153,7 @@ TEST_CASE("tokens: the order depends on seed + epoch, for samples and for batche
   CHECK_MESSAGE(!std::is_sorted(yielded.begin(), yielded.end()), "batches of one window are shuffled");
 }
 
+// promise: sampler-tokens-lengths
 TEST_CASE("tokens: the ranks' batches of a step have similar lengths") {
   const Indices lengths = lengths_of(4000);
   World all(lengths, {.max_tokens = 400, .max_rows = 64, .seed = 5}, 4);
@@ -167,6 +172,7 @@ TEST_CASE("tokens: the ranks' batches of a step have similar lengths") {
   CHECK_MESSAGE(spread <= 10, "of 100 lengths");
 }
 
+// promise: sampler-tokens-even-ranks
 TEST_CASE("tokens: to fill the ranks, batches are split; with drop_last fewer than world are omitted") {
   const Indices lengths(20, 10);
   const TokensOptions o{.max_tokens = 40, .max_rows = 8, .window = 1, .no_shuffle = true};
@@ -187,6 +193,7 @@ TEST_CASE("tokens: to fill the ranks, batches are split; with drop_last fewer th
   CHECK(many.take().empty());
 }
 
+// promise: sampler-tokens-even-ranks
 TEST_CASE("tokens: with fewer samples than batches needed, batches are repeated from the start") {
   World five({1, 1, 1}, {.max_tokens = 10, .max_rows = 8, .no_shuffle = true}, 5);
   CHECK((five.take() == Batches{{0}, {1}, {2}, {0}, {1}}));
@@ -195,6 +202,7 @@ TEST_CASE("tokens: with fewer samples than batches needed, batches are repeated 
   CHECK(none.take().empty());
 }
 
+// promise: sampler-tokens-budget
 TEST_CASE("tokens: a sample above the budget is refused with its index and both numbers, or omitted") {
   const Indices lengths{3, 10, 11, 4, std::int64_t{1} << 40};
   feedlane::Error error;
@@ -208,6 +216,7 @@ TEST_CASE("tokens: a sample above the budget is refused with its index and both 
   CHECK((sorted(flat(all.take())) == Indices{0, 1, 3}));
 }
 
+// promise: sampler-tokens-resume
 TEST_CASE("tokens: a state resumes after any step with the same batches, for any rank") {
   const Indices lengths = lengths_of(120);
   for (const bool drop_last : {false, true})
@@ -232,6 +241,7 @@ TEST_CASE("tokens: a state resumes after any step with the same batches, for any
     }
 }
 
+// promise: sampler-tokens-resume
 TEST_CASE("tokens: what one world leaves is shared evenly among another, several times in a row") {
   const Indices lengths = lengths_of(600);
   for (const bool drop_last : {false, true}) {
@@ -279,6 +289,7 @@ TEST_CASE("tokens: what one world leaves is shared evenly among another, several
   }
 }
 
+// promise: sampler-tokens-resume
 TEST_CASE("tokens: a state of another definition, or damaged, is refused") {
   const Indices lengths = lengths_of(50);
   const TokensOptions o{.max_tokens = 300, .max_rows = 8, .seed = 9, .window = 20, .world = 2};
@@ -316,6 +327,7 @@ TEST_CASE("tokens: a state of another definition, or damaged, is refused") {
   CHECK(load_fails(s, state) == FEEDLANE_OK);
 }
 
+// promise: sampler-tokens-budget
 TEST_CASE("tokens: without a world the launcher's variables are read, unless configured not to") {
   const Variables variables({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
   const TokensOptions o{.max_tokens = 1, .max_rows = 1, .no_shuffle = true};

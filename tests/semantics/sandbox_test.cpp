@@ -116,6 +116,7 @@ struct Sandboxed : Setup {
 }  // namespace
 
 // Each test is a process of its own: what was used first elsewhere would not be used for the first time here.
+// promise: fault-sandbox
 TEST_CASE("a worker whose data set allows only the named system calls as it opens works, retries and ends by itself") {
   for (const bool grows : {false, true}) {
     CAPTURE(grows);
@@ -140,6 +141,7 @@ TEST_CASE("a worker whose data set allows only the named system calls as it open
   }
 }
 
+// promise: fault-sandbox
 TEST_CASE(
     "a trainer that allows itself only the named system calls from its first epoch on runs the next and waits for "
     "workers") {

@@ -62,6 +62,7 @@ feedlane_ring_config ring_config(const char* path = nullptr) {
 
 }  // namespace
 
+// promise: descriptors-elsewhere, descriptors-create
 TEST_CASE("creating a loader with any number of descriptors too few is E_OS and leaves nothing open") {
   at_every_descriptor([&](Error& e) {
     Setup s(4);
@@ -70,6 +71,7 @@ TEST_CASE("creating a loader with any number of descriptors too few is E_OS and 
   });
 }
 
+// promise: descriptors-elsewhere, descriptors-begin
 TEST_CASE("a begin that lacks descriptors for its workers is E_OS, and the next one starts them") {
   for (const bool by_fork : {false, true}) {
     CAPTURE(by_fork);
@@ -88,6 +90,7 @@ TEST_CASE("a begin that lacks descriptors for its workers is E_OS, and the next 
   }
 }
 
+// promise: descriptors-elsewhere, descriptors-replacement
 TEST_CASE("too few descriptors to replace a worker are reported, and the replacement is retried until it succeeds") {
   for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN}) {
     CAPTURE(dispatch);
@@ -122,6 +125,7 @@ TEST_CASE("too few descriptors to replace a worker are reported, and the replace
   }
 }
 
+// promise: descriptors-elsewhere
 TEST_CASE("a worker that could not be replaced is started by the next begin, if no work is left before") {
   Setup s(8);
   s.workers(2).fields({field("index", int64_type)});
@@ -151,6 +155,7 @@ TEST_CASE("a worker that could not be replaced is started by the next begin, if 
   check_sequence(take_rest(l.get()), 8, 1);
 }
 
+// promise: descriptors-elsewhere, descriptors-only-replacement
 TEST_CASE("too few descriptors to replace the only worker are E_OS until there are enough, then the epoch continues") {
   Setup s(8);
   s.workers(1);
@@ -181,6 +186,7 @@ TEST_CASE("too few descriptors to replace the only worker are E_OS until there a
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
+// promise: descriptors-elsewhere, descriptors-pidfd-attach
 TEST_CASE(
     "too few descriptors for the messages of a started worker are reported once a try, and the epoch continues when "
     "there are enough") {
@@ -228,6 +234,7 @@ TEST_CASE(
   }
 }
 
+// promise: descriptors-elsewhere, descriptors-pidfd-attach
 TEST_CASE(
     "too few descriptors for the messages of one of two workers: the other continues, and the first is started again") {
   const OldKernel old_kernel;  // otherwise its word brings no descriptor that is needed
@@ -257,6 +264,7 @@ TEST_CASE(
   CHECK(stats_of(l.get()).restarts == killed);
 }
 
+// promise: descriptors-elsewhere, descriptors-pidfd-attach
 TEST_CASE("too few descriptors for a worker's Attached are reported as such, and another worker may attach") {
   Setup s(8);
   s.external(1);
@@ -290,6 +298,7 @@ TEST_CASE("too few descriptors for a worker's Attached are reported as such, and
   check_sequence(take_rest(l.get()), 8, 1);
 }
 
+// promise: descriptors-elsewhere, descriptors-in-worker
 TEST_CASE("a worker that lacks descriptors to attach reports that, and another attaches in its place") {
   Setup s(4);
   s.external(1);
@@ -332,6 +341,7 @@ TEST_CASE("a worker that lacks descriptors to attach reports that, and another a
   (void)::munmap(attached, sizeof(bool));
 }
 
+// promise: descriptors-elsewhere, descriptors-ring-monitor
 TEST_CASE("rings and monitors report too few descriptors, and leave nothing open") {
   const std::string path = "/tmp/feedlane-scarcity-" + std::to_string(::getpid());
   const auto with_path = ring_config(path.c_str());
@@ -381,6 +391,7 @@ TEST_CASE("rings and monitors report too few descriptors, and leave nothing open
   });
 }
 
+// promise: descriptors-elsewhere, descriptors-sender-path
 TEST_CASE(
     "too few descriptors for a sender that connects by path are E_OS, without a busy wait, and it is accepted later") {
   const std::string path = "/tmp/feedlane-scarcity-" + std::to_string(::getpid());
@@ -420,6 +431,7 @@ TEST_CASE(
   (void)feedlane_rx_destroy(&rx);
 }
 
+// promise: descriptors-elsewhere, descriptors-sender-pidfd
 TEST_CASE("too few descriptors for a sender's RingAttached fail its attach, and its lane is free") {
   const auto config = ring_config();
   feedlane_rx* rx = nullptr;
@@ -454,6 +466,7 @@ TEST_CASE("too few descriptors for a sender's RingAttached fail its attach, and 
   (void)feedlane_rx_destroy(&rx);
 }
 
+// promise: fault-little-memory, machine-file-size
 TEST_CASE("a loader or a ring beyond RLIMIT_FSIZE or RLIMIT_AS is E_LIMIT, without a signal, and a smaller one works") {
   for (const bool of_files : {true, false}) {
     CAPTURE(of_files);

@@ -23,6 +23,7 @@ std::vector<std::unique_ptr<Process>> external;
 
 }  // namespace
 
+// promise: descriptors-for-workers, descriptors-creation-workers
 TEST_CASE(
     "a loader whose workers need more descriptors than are left is E_LIMIT with both numbers; with as many as it asks "
     "for they start, work and are replaced, and with one less they could not start") {
@@ -101,6 +102,7 @@ TEST_CASE(
   }
 }
 
+// promise: descriptors-for-workers, descriptors-creation-workers
 TEST_CASE("threads that work for a loader have the descriptors that it asked for when it was created") {
   Setup s(40);
   s.connect();

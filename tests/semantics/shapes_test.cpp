@@ -69,6 +69,7 @@ constexpr feedlane_dtype complex_type{5, 128, 1};
 
 }  // namespace
 
+// promise: loader-shapes
 TEST_CASE("each batch may have the shape that its data set gives it") {
   for (const std::int32_t workers : {0, 1, 3}) {
     CAPTURE(workers);
@@ -93,6 +94,7 @@ TEST_CASE("each batch may have the shape that its data set gives it") {
   }
 }
 
+// promise: loader-shapes
 TEST_CASE("fewer rows than requested cut the declared tensors") {
   for (const std::int32_t workers : {0, 2})
     for (const std::uint64_t rows : {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{4}}) {
@@ -116,6 +118,7 @@ TEST_CASE("fewer rows than requested cut the declared tensors") {
     }
 }
 
+// promise: loader-shapes
 TEST_CASE("memory beyond the part reserved from the start is reserved on demand") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -139,6 +142,7 @@ TEST_CASE("memory beyond the part reserved from the start is reserved on demand"
   }
 }
 
+// promise: fault-little-memory, machine-large-tensor
 TEST_CASE("memory of a large tensor is reserved before it is touched, or E_MEMORY says how much there is") {
   constexpr std::int64_t large = 8 << 20;
   Shaped s(0, 2, 2, [](const feedlane_task* task, feedlane_error* err) {
@@ -160,6 +164,7 @@ TEST_CASE("memory of a large tensor is reserved before it is touched, or E_MEMOR
   CHECK(take_epoch(l.get(), 0)[0].shapes[2] == Shape{large});
 }
 
+// promise: loader-too-large-tensor
 TEST_CASE("a tensor larger than the slot is E_LIMIT with the slot_bytes required, which are enough") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -196,6 +201,7 @@ TEST_CASE("a tensor larger than the slot is E_LIMIT with the slot_bytes required
   }
 }
 
+// promise: loader-too-large-tensor
 TEST_CASE("E_LIMIT for a tensor has the numbers, and the task stays as it was") {
   Shaped s(0, 2, 2, [](const feedlane_task* task, feedlane_error* err) {
     fill_indices(task);
@@ -218,6 +224,7 @@ TEST_CASE("E_LIMIT for a tensor has the numbers, and the task stays as it was") 
   CHECK(take_epoch(l.get(), 0)[0].bytes[2].size() == 65536);
 }
 
+// promise: loader-shapes
 TEST_CASE("a data set may choose any dtype, also for a declared tensor, and any number of dimensions") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
@@ -250,6 +257,7 @@ TEST_CASE("a data set may choose any dtype, also for a declared tensor, and any 
   }
 }
 
+// promise: loader-shapes
 TEST_CASE("tensors may be added up to the limit, differently in each batch") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -280,6 +288,7 @@ TEST_CASE("tensors may be added up to the limit, differently in each batch") {
   }
 }
 
+// promise: loader-shapes
 TEST_CASE("tensors may have no elements") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
@@ -301,6 +310,7 @@ TEST_CASE("tensors may have no elements") {
   }
 }
 
+// promise: loader-too-large-tensor
 TEST_CASE("an invalid tensor is refused by name, and the batch continues") {
   struct Row {
     std::int32_t index;
@@ -351,6 +361,7 @@ TEST_CASE("an invalid tensor is refused by name, and the batch continues") {
   CHECK(taken[0].shapes[1] == Shape{2, 4});
 }
 
+// promise: loader-metadata
 TEST_CASE("metadata is delivered with its batch; the last call counts; none is NULL") {
   for (const std::int32_t workers : {0, 1, 3}) {
     CAPTURE(workers);
@@ -370,6 +381,7 @@ TEST_CASE("metadata is delivered with its batch; the last call counts; none is N
   }
 }
 
+// promise: loader-shapes
 TEST_CASE("samples may be shaped one by one: the first row of a batch decides") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -396,6 +408,7 @@ TEST_CASE("samples may be shaped one by one: the first row of a batch decides") 
   }
 }
 
+// promise: loader-shapes
 TEST_CASE("without declared fields the data set shapes all tensors") {
   for (const std::int32_t workers : {0, 2})
     for (const std::uint64_t arena_bytes : {std::uint64_t{0}, std::uint64_t{1} << 20}) {
@@ -414,6 +427,7 @@ TEST_CASE("without declared fields the data set shapes all tensors") {
     }
 }
 
+// promise: loader-unbatched
 TEST_CASE("without batches each task has one index, and tensors have no batch dimension") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -435,6 +449,7 @@ TEST_CASE("without batches each task has one index, and tensors have no batch di
   }
 }
 
+// promise: loader-unbatched
 TEST_CASE("without batches a task's tensor may have its own shape too") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -448,6 +463,7 @@ TEST_CASE("without batches a task's tensor may have its own shape too") {
   }
 }
 
+// promise: arena-budget
 TEST_CASE("a small arena_bytes reduces prefetching with a warning, and the results are the same") {
   for (const std::uint64_t pages : {2U, 3U, 5U, 7U, 8U, 100U}) {
     CAPTURE(pages);
@@ -470,6 +486,7 @@ TEST_CASE("a small arena_bytes reduces prefetching with a warning, and the resul
   }
 }
 
+// promise: arena-budget
 TEST_CASE("shards come in round-robin order also with the smallest arena_bytes") {
   static std::int64_t left;
   auto table = fresh<feedlane_dataset>();

@@ -44,6 +44,7 @@ std::size_t count_events() {
 
 }  // namespace
 
+// promise: share-bounded, consumer-stopped-epochs
 TEST_CASE("observe: who reads nothing for many epochs sees END of each that it missed, and gets the newest one") {
   constexpr std::int64_t epochs = 120;  // more messages than a delivery ring has cells, many times
   Shuffled s(6);
@@ -79,6 +80,7 @@ TEST_CASE("observe: who reads nothing for many epochs sees END of each that it m
   CHECK(batches == 2);
 }
 
+// promise: share-bounded, consumer-missing-deal
 TEST_CASE("deal: more than 2^14 messages for a place without a consumer are E_PEER_DEAD until it has one") {
   Setup s(8);
   s.external(1);  // makes nothing
@@ -96,6 +98,7 @@ TEST_CASE("deal: more than 2^14 messages for a place without a consumer are E_PE
   CHECK(feedlane_loader_begin(feeder.get(), epoch, &e) == FEEDLANE_OK);
 }
 
+// promise: share-bounded, consumer-never-ends
 TEST_CASE(
     "consumers that were evicted and never go cost the feeder no descriptors beyond as many as there are places") {
   Setup s(300, 1);
@@ -118,6 +121,7 @@ TEST_CASE(
   for (const std::unique_ptr<Consumer>& c : all) CHECK(c->finish() == "");
 }
 
+// promise: share-bounded, consumer-asks-nothing
 TEST_CASE(
     "of many connections that ask for nothing the oldest is told that it was turned away, and a consumer may join") {
   const std::string path = "/tmp/feedlane-silent-" + std::to_string(::getpid());
@@ -142,6 +146,7 @@ TEST_CASE(
   for (const int fd : silent) (void)::close(fd);
 }
 
+// promise: descriptors-elsewhere, consumer-few-descriptors
 TEST_CASE(
     "too few descriptors for a consumer that connects by path are a warning, and it joins when there are enough") {
   const std::string path = "/tmp/feedlane-scarce-" + std::to_string(::getpid());

@@ -54,6 +54,7 @@ std::vector<std::vector<Taken>> shared_epoch(Setup& s, std::int32_t share, std::
 
 }  // namespace
 
+// promise: share-deal
 TEST_CASE("deal: batch k goes to consumer k mod N; all see END after equally many, the tail is left out") {
   for (const std::size_t consumers : {1U, 2U, 3U, 5U}) {
     CAPTURE(consumers);
@@ -82,6 +83,7 @@ TEST_CASE("deal: batch k goes to consumer k mod N; all see END after equally man
   }
 }
 
+// promise: share-deal
 TEST_CASE("deal: with share_tail the last batches go to the first consumers, and none is left out") {
   Shuffled s;  // 16 batches
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -106,6 +108,7 @@ TEST_CASE("deal: with share_tail the last batches go to the first consumers, and
   check_all_returned(feeder.get());
 }
 
+// promise: share-deal
 TEST_CASE("deal: a place is a rank; the same rank is not given twice") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -126,6 +129,7 @@ TEST_CASE("deal: a place is a rank; the same rank is not given twice") {
   }
 }
 
+// promise: share-failed-batch
 TEST_CASE("deal: a failing batch takes its place in the deal, and everybody sees END after equally many outcomes") {
   Setup s(30, 3);
   s.workers(2);
@@ -146,6 +150,7 @@ TEST_CASE("deal: a failing batch takes its place in the deal, and everybody sees
   for (const auto& c : all) CHECK(c->finish() == "");
 }
 
+// promise: share-state
 TEST_CASE("every: the state after a batch is the same on every consumer, and resumes a plain and a shared loader") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -173,6 +178,7 @@ TEST_CASE("every: the state after a batch is the same on every consumer, and res
   }
 }
 
+// promise: share-state
 TEST_CASE(
     "deal: the state is that after the whole round, the same on every consumer, whichever batches each has taken") {
   Shuffled s;
@@ -204,6 +210,7 @@ TEST_CASE(
   }
 }
 
+// promise: share-state
 TEST_CASE("a consumer's state without a token is that of the newest batch; after END the epoch is over") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -227,6 +234,7 @@ TEST_CASE("a consumer's state without a token is that of the newest batch; after
   CHECK(serving.finish() == FEEDLANE_END);
 }
 
+// promise: share-state
 TEST_CASE("the state of a batch is there as long as it is held, however many were delivered since") {
   Shuffled s(2400);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -250,6 +258,7 @@ TEST_CASE("the state of a batch is there as long as it is held, however many wer
   CHECK(serving.finish() == FEEDLANE_END);
 }
 
+// promise: share-state
 TEST_CASE("a consumer that skips the rest of an epoch has the state of the newest batch that it took") {
   Shuffled s(90);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -270,6 +279,7 @@ TEST_CASE("a consumer that skips the rest of an epoch has the state of the newes
   asking.join();
 }
 
+// promise: share-state
 TEST_CASE("deal: an epoch that is stopped in the middle of a round has the state of the round before, on both sides") {
   Setup s(60, 3);
   const Gate gate;
@@ -297,6 +307,7 @@ TEST_CASE("deal: an epoch that is stopped in the middle of a round has the state
   asking.join();
 }
 
+// promise: share-state
 TEST_CASE("a feeder has a state of its own: that after the newest round that it has delivered") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();

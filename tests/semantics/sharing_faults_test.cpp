@@ -110,6 +110,7 @@ struct OtherFeeder {
 
 }  // namespace
 
+// promise: share-death-is-free, consumer-dies
 TEST_CASE("every: a killed consumer is noticed, the others get everything, and what it held is free again") {
   for (const bool holds : {false, true}) {
     CAPTURE(holds);
@@ -134,6 +135,7 @@ TEST_CASE("every: a killed consumer is noticed, the others get everything, and w
   }
 }
 
+// promise: share-death-is-free, consumer-child-has-descriptors
 TEST_CASE("a consumer that is killed is noticed although a child of it has all its descriptors") {
   Shuffled s(300);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -160,6 +162,7 @@ TEST_CASE("a consumer that is killed is noticed although a child of it has all i
   check_killed(dying);
 }
 
+// promise: share-replacement, consumer-deal-killed
 TEST_CASE("deal: the replacement of a killed consumer gets exactly what the former one had not taken") {
   for (const int after : {1, 2, 7})
     for (const bool holds : {false, true}) {
@@ -189,6 +192,7 @@ TEST_CASE("deal: the replacement of a killed consumer gets exactly what the form
     }
 }
 
+// promise: share-replacement
 TEST_CASE("deal: places may lose their consumers again and again, and every batch is taken once") {
   Shuffled s(180);  // 60 batches
   const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 2).create();
@@ -215,6 +219,7 @@ TEST_CASE("deal: places may lose their consumers again and again, and every batc
   check_all_returned(feeder.get());
 }
 
+// promise: share-replacement
 TEST_CASE("deal: a consumer that leaves, or never joins, leaves its untaken batches to the next one at its place") {
   Shuffled s(60);  // 20 batches
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -230,6 +235,7 @@ TEST_CASE("deal: a consumer that leaves, or never joins, leaves its untaken batc
   }
 }
 
+// promise: share-worker-dies
 TEST_CASE("a killed worker costs no consumer anything") {
   Setup s(60, 3);
   s.workers(2);
@@ -247,6 +253,7 @@ TEST_CASE("a killed worker costs no consumer anything") {
   CHECK(stats_of(feeder.get()).restarts == 1);
 }
 
+// promise: share-feeder-dies, feeder-killed-delivered
 TEST_CASE("when the feeder is killed, consumers get what it had delivered, then E_PEER_DEAD, and its workers die") {
   const OtherFeeder feeder;
   const Loader l = feeder.join(), idle = feeder.join();
@@ -288,6 +295,7 @@ TEST_CASE("when the feeder is killed, consumers get what it had delivered, then 
   for (const std::int64_t pid : workers) CHECK(eventually([&] { return !is_running(static_cast<pid_t>(pid)); }));
 }
 
+// promise: share-feeder-dies, feeder-killed-asleep
 TEST_CASE("a consumer that sleeps is woken by the feeder's death, and one that joins is told of it") {
   const OtherFeeder feeder;
   const Loader l = feeder.join();
@@ -306,6 +314,7 @@ TEST_CASE("a consumer that sleeps is woken by the feeder's death, and one that j
   CHECK(feedlane_loader_join(-1, feeder.path.c_str(), nullptr, patience_ns, &other, nullptr) == FEEDLANE_E_PEER_DEAD);
 }
 
+// promise: share-feeder-dies, feeder-destroys
 TEST_CASE("a feeder that is destroyed is E_PEER_DEAD for its consumers, after what it had delivered") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];

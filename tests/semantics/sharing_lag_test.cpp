@@ -71,6 +71,7 @@ std::vector<Taken> polled_rest(feedlane_loader* feeder, feedlane_loader* l) {
 
 }  // namespace
 
+// promise: share-block, consumer-holds-all
 TEST_CASE("who holds most is told SLOTS_HELD when the feeder has no free slot, and each release lets it go on") {
   Shuffled s(200);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -105,6 +106,7 @@ TEST_CASE("who holds most is told SLOTS_HELD when the feeder has no free slot, a
   }
 }
 
+// promise: share-block
 TEST_CASE("a consumer that takes the last batch while the feeder lacks slots gets SLOTS_HELD") {
   Shuffled s(200);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -126,6 +128,7 @@ TEST_CASE("a consumer that takes the last batch while the feeder lacks slots get
   CHECK(serving.finish() == FEEDLANE_END);
 }
 
+// promise: share-evict
 TEST_CASE("evict: a consumer's time begins when it joins") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -139,6 +142,7 @@ TEST_CASE("evict: a consumer's time begins when it joins") {
   check_same(polled_rest(feeder.get(), late.get()), expected);
 }
 
+// promise: share-block, consumer-lags-block
 TEST_CASE("block: the feeder waits for a consumer, and an event names it, its process and what it holds") {
   Shuffled s(100);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -176,6 +180,7 @@ TEST_CASE("block: the feeder waits for a consumer, and an event names it, its pr
   check_same(late, part(expected, 1));
 }
 
+// promise: share-evict
 TEST_CASE(
     "evict: a consumer without progress is E_HUNG there and an event here, and its batches stay valid until released") {
   Shuffled s(100);
@@ -211,6 +216,7 @@ TEST_CASE(
   check_all_returned(feeder.get());
 }
 
+// promise: share-evict
 TEST_CASE("evict: a consumer that makes progress, however slow, is not evicted") {
   Shuffled s(60);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -223,6 +229,7 @@ TEST_CASE("evict: a consumer that makes progress, however slow, is not evicted")
   CHECK(events_of(feeder.get(), FEEDLANE_EVENT_CONSUMER_EVICTED).empty());
 }
 
+// promise: share-evict
 TEST_CASE("evict: a consumer that has taken everything and holds less than another is not evicted for that one's lag") {
   Shuffled s(200);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -259,6 +266,7 @@ TEST_CASE("evict: a consumer that has taken everything and holds less than anoth
   check_same(rest, part(expected, taken));
 }
 
+// promise: share-evict
 TEST_CASE("after an epoch serve waits for no evicted consumer that holds nothing, though its process lives") {
   Shuffled s(100);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -281,6 +289,7 @@ TEST_CASE("after an epoch serve waits for no evicted consumer that holds nothing
   CHECK(stopped.finish() == "");
 }
 
+// promise: share-evict, consumer-lags-evict
 TEST_CASE("evict: a stopped process is evicted and named; once continued it is E_HUNG, with its batch whole") {
   const Gate gate;  // before batch 1: until then no slot is lacking
   Setup s(100, 3);
@@ -320,6 +329,7 @@ TEST_CASE("evict: a stopped process is evicted and named; once continued it is E
   check_all_returned(feeder.get());
 }
 
+// promise: share-evict, consumer-evicted-keeps
 TEST_CASE("every slot held by an evicted consumer is E_HUNG with its name, until it returns one") {
   Shuffled s(100);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -350,6 +360,7 @@ TEST_CASE("every slot held by an evicted consumer is E_HUNG with its name, until
   check_same(polled_rest(feeder.get(), other.get()), part(expected, taken.size()));
 }
 
+// promise: share-observe, consumer-lags-observe
 TEST_CASE(
     "observe: the feeder is never held up, and missed counts with the batches yielded are all that were delivered") {
   Shuffled s(300);
@@ -389,6 +400,7 @@ TEST_CASE(
   CHECK(events_of(feeder.get(), FEEDLANE_EVENT_CONSUMER_EVICTED).empty());
 }
 
+// promise: share-observe
 TEST_CASE("observe: who missed the end of an epoch sees END all the same, then the next epoch") {
   for (const std::int64_t batches : {20, 100}) {  // that fit into the delivery ring, and that don't
     CAPTURE(batches);
@@ -412,6 +424,7 @@ TEST_CASE("observe: who missed the end of an epoch sees END all the same, then t
   }
 }
 
+// promise: share-leave, consumer-leaves
 TEST_CASE(
     "a consumer may leave in mid-epoch: others go on, its place is free, what it holds stays valid until released") {
   Shuffled s(100);
@@ -437,6 +450,7 @@ TEST_CASE(
   check_all_returned(feeder.get());
 }
 
+// promise: share-epochs, consumer-skips-epoch
 TEST_CASE("a consumer may skip what is left of an epoch, by stop or by the next begin, and holds nobody up") {
   for (const bool stops : {false, true}) {
     CAPTURE(stops);
@@ -464,6 +478,7 @@ TEST_CASE("a consumer may skip what is left of an epoch, by stop or by the next 
   }
 }
 
+// promise: share-epochs
 TEST_CASE("deal: the batches of a rank that skips an epoch are dropped, and the others get theirs") {
   Shuffled s(100);
   const Epochs expected = plain_epochs(s, 2);
@@ -480,6 +495,7 @@ TEST_CASE("deal: the batches of a rank that skips an epoch are dropped, and the 
   CHECK(serving.finish() == FEEDLANE_END);
 }
 
+// promise: share-observe
 TEST_CASE("observe: nothing is taken back while another consumer keeps the same slots") {
   Shuffled s(100);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];

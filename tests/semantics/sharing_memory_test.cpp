@@ -133,6 +133,7 @@ std::string look_at_batch(Setup& s, F&& look) {
 
 }  // namespace
 
+// promise: share-read-only, consumer-writes-tensor
 TEST_CASE("a consumer that writes to a tensor is killed by SIGSEGV, and the others' batches stay as they are") {
   Shuffled s(60);
   const Epochs expected = plain_epochs(s, 1);
@@ -154,6 +155,7 @@ TEST_CASE("a consumer that writes to a tensor is killed by SIGSEGV, and the othe
   CHECK(WTERMSIG(writer.wait_status()) == SIGSEGV);
 }
 
+// promise: share-read-only
 TEST_CASE("a consumer can neither make its mapping writable, nor take the memory away, nor keep a descriptor of it") {
   Forked s;
   CHECK(look_at_batch(s, [](const feedlane_batch& b, Findings& f) {
@@ -172,6 +174,7 @@ TEST_CASE("a consumer can neither make its mapping writable, nor take the memory
         }) == "");
 }
 
+// promise: share-read-only, consumer-changes-mode
 TEST_CASE("batches of forked workers and of threads can't be made writable, whatever a process of the same user does") {
   // The feeder gives up root, if it is, and its consumer is a child of its.
   CHECK(in_child([](Findings& f) {
@@ -204,6 +207,7 @@ TEST_CASE("batches of forked workers and of threads can't be made writable, what
         }) == "");
 }
 
+// promise: share-read-only
 TEST_CASE("a consumer can make none of the segments that it receives writable, except its own returns") {
   CHECK(in_child([](Findings& f) {
           if (::getuid() == 0) EXPECT(f, ::setgid(65534) == 0 && ::setuid(65534) == 0);
@@ -221,6 +225,7 @@ TEST_CASE("a consumer can make none of the segments that it receives writable, e
         }) == "");
 }
 
+// promise: share-other-user
 TEST_CASE("a consumer of another user can't open what it is sent a second time, for writing or for reading") {
   if (::getuid() != 0) return skip("root, to be two users");
   Setup s(20);
@@ -241,6 +246,7 @@ TEST_CASE("a consumer of another user can't open what it is sent a second time, 
         }) == "");
 }
 
+// promise: share-other-user
 TEST_CASE("a consumer of another user takes batches by the descriptor of its place") {
   if (::getuid() != 0) return skip("root, to be two users");
   Setup s(20);
@@ -263,6 +269,7 @@ TEST_CASE("a consumer of another user takes batches by the descriptor of its pla
   CHECK(consumer.finish() == "");
 }
 
+// promise: share-read-only
 TEST_CASE("the kernel refuses new writable mappings of data where no worker has to make one") {
   for (const bool is_shared : {false, true})
     for (const std::int32_t start : {FEEDLANE_START_SPAWN, FEEDLANE_START_FORK, FEEDLANE_START_THREAD}) {
@@ -285,6 +292,7 @@ TEST_CASE("the kernel refuses new writable mappings of data where no worker has 
     }
 }
 
+// promise: share-read-only
 TEST_CASE("a worker that is forked in the place of a killed one makes batches for the consumers") {
   Forked s(40);
   static std::int64_t* killed;
@@ -308,6 +316,7 @@ TEST_CASE("a worker that is forked in the place of a killed one makes batches fo
   CHECK(stats_of(feeder.get()).restarts == 1);
 }
 
+// promise: share-changed-mode, consumer-changes-mode
 TEST_CASE("if the mode of data was changed, an invalid word is not blamed on the worker alone") {
   Setup s(60);
   s.workers(1);

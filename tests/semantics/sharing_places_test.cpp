@@ -73,6 +73,7 @@ void check_begin_refused(feedlane_loader* l, std::int64_t epoch, std::int64_t ne
 
 }  // namespace
 
+// promise: share-join
 TEST_CASE("processes may join by the feeder's path, and get the place that they ask for") {
   const SocketPath at;
   Shuffled s;
@@ -103,6 +104,7 @@ TEST_CASE("processes may join by the feeder's path, and get the place that they 
   CHECK_FALSE(at.exists());
 }
 
+// promise: share-join
 TEST_CASE("a consumer that gets no place learns why, by the path too; without a feeder it is E_PEER_DEAD") {
   const SocketPath at;
   Shuffled s;
@@ -135,6 +137,7 @@ TEST_CASE("a consumer that gets no place learns why, by the path too; without a 
   CHECK(l == nullptr);
 }
 
+// promise: share-late-join
 TEST_CASE("every: who comes in mid-epoch starts with the next batch that is delivered") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -157,6 +160,7 @@ TEST_CASE("every: who comes in mid-epoch starts with the next batch that is deli
   CHECK(polled(feeder.get(), late.get()).status == FEEDLANE_END);
 }
 
+// promise: share-late-join
 TEST_CASE("who has a place and joins late misses nothing: batches are kept from open_consumer on") {
   for (const std::int32_t share : {FEEDLANE_SHARE_EVERY, FEEDLANE_SHARE_DEAL}) {
     CAPTURE(share);
@@ -178,6 +182,7 @@ TEST_CASE("who has a place and joins late misses nothing: batches are kept from 
   }
 }
 
+// promise: share-late-join, consumer-never-joins
 TEST_CASE("a place that nobody joins within start_timeout_ns is taken back when the feeder lacks its slots") {
   Shuffled s;
   s.config.start_timeout_ns = 2'000'000'000;  // the worker's start has to fit in, too
@@ -197,6 +202,7 @@ TEST_CASE("a place that nobody joins within start_timeout_ns is taken back when 
   CHECK(e.says("the feeder has closed place 0"));
 }
 
+// promise: share-join
 TEST_CASE("a join that the feeder does not answer in time is TIMEOUT, and its place is free again") {
   Shuffled s(60);  // 20 batches
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -218,6 +224,7 @@ TEST_CASE("a join that the feeder does not answer in time is TIMEOUT, and its pl
   check_same(taken, expected);
 }
 
+// promise: share-join
 TEST_CASE("a place takes one consumer, and a descriptor that leads to no feeder is E_CORRUPT") {
   Shuffled s;
   Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -243,6 +250,7 @@ TEST_CASE("a place takes one consumer, and a descriptor that leads to no feeder 
   CHECK(other == nullptr);
 }
 
+// promise: share-epochs
 TEST_CASE("a consumer begins an epoch once, none before the feeder's, and next skips the earlier ones") {
   Shuffled s(15);
   const Epochs expected = plain_epochs(s, 8);
@@ -267,6 +275,7 @@ TEST_CASE("a consumer begins an epoch once, none before the feeder's, and next s
   CHECK(serving.finish() == FEEDLANE_END);
 }
 
+// promise: share-later-epoch, feeder-begins-early
 TEST_CASE("a consumer whose feeder has gone on to a later epoch is E_STATE with that epoch, and begins it whole") {
   Shuffled s;
   const Epochs expected = plain_epochs(s, 2);
@@ -291,6 +300,7 @@ TEST_CASE("a consumer whose feeder has gone on to a later epoch is E_STATE with 
   check_same(taken, expected[1]);
 }
 
+// promise: share-later-epoch, feeder-stops-epoch
 TEST_CASE("a consumer whose feeder stops the epoch is E_STATE after what was delivered, and the next epoch is whole") {
   Shuffled s;
   const Epochs expected = plain_epochs(s, 2);
@@ -310,6 +320,7 @@ TEST_CASE("a consumer whose feeder stops the epoch is E_STATE after what was del
   CHECK(serving.finish() == FEEDLANE_END);
 }
 
+// promise: share-repeats-end
 TEST_CASE("END is returned again until the next begin, whatever epoch the feeder is in") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -324,6 +335,7 @@ TEST_CASE("END is returned again until the next begin, whatever epoch the feeder
   CHECK(take(l.get()).status == FEEDLANE_END);
 }
 
+// promise: share-places-listed
 TEST_CASE("serve waits for the first consumers; in an epoch without any it is E_PEER_DEAD until a place is opened") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -342,6 +354,7 @@ TEST_CASE("serve waits for the first consumers; in an epoch without any it is E_
   CHECK(polled(feeder.get(), l.get()).batch == 0);
 }
 
+// promise: share-places-listed
 TEST_CASE("deal: a place without a consumer is shown with the batches that wait for it") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 2).create();
@@ -362,6 +375,7 @@ TEST_CASE("deal: a place without a consumer is shown with the batches that wait 
   CHECK(feedlane_loader_get_consumer(feeder.get(), 2, &stats) == FEEDLANE_END);
 }
 
+// promise: share-late-join
 TEST_CASE("deal: more than a delivery ring has room for is kept for a place, and its consumer gets all of it") {
   auto failing = fresh<feedlane_dataset>();  // failed batches hold no slots, so that any number can wait
   failing.get = [](void*, const feedlane_row*, feedlane_error*) -> std::int32_t { return FEEDLANE_E_SAMPLE; };

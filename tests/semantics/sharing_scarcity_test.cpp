@@ -15,6 +15,7 @@
 using namespace feedlane::test;
 using namespace feedlane::test::sharing;
 
+// promise: descriptors-elsewhere, descriptors-consumer-path
 TEST_CASE(
     "a feeder with too few descriptors for a consumer that comes says so, sleeps on, and admits it when there are "
     "enough") {
@@ -49,6 +50,7 @@ TEST_CASE(
   CHECK(child.finish() == "");
 }
 
+// promise: descriptors-elsewhere, feeder-failed-begin
 TEST_CASE(
     "a feeder's begin that lacks descriptors in mid-epoch tells consumers that the epoch was stopped, and is "
     "repeated") {

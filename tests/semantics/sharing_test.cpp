@@ -80,6 +80,7 @@ feedlane_dataset broken_dataset() {
 
 }  // namespace
 
+// promise: share-every
 TEST_CASE("every consumer gets every batch of every epoch once, in order and whole, with 1, 2 and 4 consumers") {
   for (const std::int32_t consumers : {1, 2, 4}) {
     Shuffled s;
@@ -87,6 +88,7 @@ TEST_CASE("every consumer gets every batch of every epoch once, in order and who
   }
 }
 
+// promise: share-any-data-set
 TEST_CASE("tensors of a batch's own shape, added tensors and metadata come to every consumer") {
   auto table = fresh<feedlane_dataset>();
   table.fetch = fetch_shaped;
@@ -96,6 +98,7 @@ TEST_CASE("tensors of a batch's own shape, added tensors and metadata come to ev
   check_every(s, 2);
 }
 
+// promise: share-any-data-set
 TEST_CASE("samples that were left out or substituted are so on every consumer") {
   for (const std::int32_t substitute : {0, 1}) {
     CAPTURE(substitute);
@@ -107,6 +110,7 @@ TEST_CASE("samples that were left out or substituted are so on every consumer") 
   }
 }
 
+// promise: share-failed-batch, feeder-failed-batch
 TEST_CASE("a failing batch is E_SAMPLE in its place on every consumer, one that kills its workers E_QUARANTINED") {
   Setup s(30, 3);
   s.workers(2);
@@ -120,6 +124,7 @@ TEST_CASE("a failing batch is E_SAMPLE in its place on every consumer, one that 
   check_every(s, 2);
 }
 
+// promise: share-any-data-set
 TEST_CASE("an iterable data set is shared like any other") {
   for (const std::int64_t batch_size : {std::int64_t{3}, std::int64_t{FEEDLANE_UNBATCHED}}) {
     CAPTURE(batch_size);
@@ -131,6 +136,7 @@ TEST_CASE("an iterable data set is shared like any other") {
   }
 }
 
+// promise: share-out-of-order
 TEST_CASE("out of order, all consumers get all batches in one order, that of arrival") {
   const Gate gate;
   OverFork<Notes> notes[2];
@@ -164,6 +170,7 @@ TEST_CASE("out of order, all consumers get all batches in one order, that of arr
   CHECK(order.at(0) != 0);
 }
 
+// promise: share-length
 TEST_CASE("a consumer knows the epoch's length, and counts what it took") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -182,6 +189,7 @@ TEST_CASE("a consumer knows the epoch's length, and counts what it took") {
   CHECK(stats.slots == stats_of(feeder.get()).slots);
 }
 
+// promise: share-threads
 TEST_CASE("a consumer may be a thread of the feeder's own process") {
   Shuffled s;
   const Epochs expected = plain_epochs(s, 2);
@@ -206,6 +214,7 @@ TEST_CASE("a consumer may be a thread of the feeder's own process") {
   }
 }
 
+// promise: share-threads
 TEST_CASE("any thread of a consumer may retain and release its batches") {
   Shuffled s(300, 3);
   const Epochs expected = plain_epochs(s, 1);
@@ -235,6 +244,7 @@ TEST_CASE("any thread of a consumer may retain and release its batches") {
   CHECK(serving.finish() == FEEDLANE_END);
 }
 
+// promise: share-fork
 TEST_CASE("a consumer's handle is E_FORKED in a forked child, and the consumer's continues") {
   Shuffled s;
   const Epochs expected = plain_epochs(s, 1);

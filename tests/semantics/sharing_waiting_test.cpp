@@ -57,6 +57,7 @@ bool sleeps(feedlane_loader* feeder) {
 
 }  // namespace
 
+// promise: share-waits-end
 TEST_CASE("a consumer's next keeps its timeout, and so does serve; nothing is lost") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -75,6 +76,7 @@ TEST_CASE("a consumer's next keeps its timeout, and so does serve; nothing is lo
   check_same(take_rest(l.get()), expected);
 }
 
+// promise: share-waits-end
 TEST_CASE("an interrupt from another thread ends a consumer's next and the feeder's serve once, and nothing is lost") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -95,6 +97,7 @@ TEST_CASE("an interrupt from another thread ends a consumer's next and the feede
   check_same(take_rest(l.get()), {expected.begin() + 1, expected.end()});
 }
 
+// promise: share-waits-end
 TEST_CASE("a signal that lands in a consumer's waiting thread ends the wait with INTERRUPTED") {
   struct sigaction action {
   }, before{};
@@ -112,6 +115,7 @@ TEST_CASE("a signal that lands in a consumer's waiting thread ends the wait with
   CHECK(polled(feeder.get(), l.get()).batch == 0);
 }
 
+// promise: share-waits-end
 TEST_CASE(
     "close from another thread ends a consumer's wait with E_STATE; its place is free, what it holds stays valid") {
   Shuffled s;
@@ -136,6 +140,7 @@ TEST_CASE(
   CHECK(polled(feeder.get(), next.get()).status == FEEDLANE_OK);
 }
 
+// promise: share-leave
 TEST_CASE("a consumer that is freed by its last reference leaves its place without a wait") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -147,6 +152,7 @@ TEST_CASE("a consumer that is freed by its last reference leaves its place witho
   CHECK(poll_until(feeder.get(), [&] { return count_consumers(feeder.get()) == 0; }));
 }
 
+// promise: share-event-loops
 TEST_CASE("consumer and feeder may live in event loops: poll, arm and the descriptor, until END on both sides") {
   Shuffled s;
   const Epochs expected = plain_epochs(s, 2);
@@ -192,6 +198,7 @@ TEST_CASE("consumer and feeder may live in event loops: poll, arm and the descri
   CHECK(c.finish() == "");
 }
 
+// promise: share-event-loops
 TEST_CASE("after an epoch a feeder in an event loop sleeps until a consumer has something to say") {
   Shuffled s;
   s.config.keep_workers = 0;
@@ -214,6 +221,7 @@ TEST_CASE("after an epoch a feeder in an event loop sleeps until a consumer has 
   CHECK(poll_until(feeder.get(), [&] { return count_consumers(feeder.get()) == 0; }));
 }
 
+// promise: share-event-loops
 TEST_CASE("a consumer's message between a feeder's poll and arm makes arm return AGAIN") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -224,6 +232,7 @@ TEST_CASE("a consumer's message between a feeder's poll and arm makes arm return
   CHECK(poll_until(feeder.get(), [&] { return consumer_of(feeder.get(), 0).state == FEEDLANE_CONSUMER_ATTACHED; }));
 }
 
+// promise: share-event-loops
 TEST_CASE("what a feeder's other calls handle between poll and arm makes arm AGAIN, once") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -243,6 +252,7 @@ TEST_CASE("what a feeder's other calls handle between poll and arm makes arm AGA
   CHECK(feedlane_loader_arm(feeder.get(), nullptr) == FEEDLANE_AGAIN);
 }
 
+// promise: share-event-loops
 TEST_CASE("a feeder that serves right after it has begun an epoch, or opened places, sleeps while it waits") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -260,6 +270,7 @@ TEST_CASE("a feeder that serves right after it has begun an epoch, or opened pla
   CHECK(serves_asleep());
 }
 
+// promise: share-event-loops
 TEST_CASE("what a feeder's other calls handle while its host sleeps makes the descriptor readable") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -271,6 +282,7 @@ TEST_CASE("what a feeder's other calls handle while its host sleeps makes the de
   CHECK(wait_readable(feeder_fd, 0));
 }
 
+// promise: share-event-loops
 TEST_CASE("a feeder counts all its consumers at one point in time") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -288,6 +300,7 @@ TEST_CASE("a feeder counts all its consumers at one point in time") {
   CHECK(count_consumers(feeder.get()) == 1);
 }
 
+// promise: share-event-loops
 TEST_CASE("a feeder whose host was told that no consumer is there sleeps until one joins") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -318,6 +331,7 @@ TEST_CASE("a feeder whose host was told that no consumer is there sleeps until o
   check_same(taken, expected);
 }
 
+// promise: share-event-loops
 TEST_CASE("a feeder that was short of slots and then waits for a slow worker sleeps") {
   Setup s(300, 3);
   const Gate gate;
@@ -346,6 +360,7 @@ TEST_CASE("a feeder that was short of slots and then waits for a slow worker sle
   CHECK(polled(feeder.get(), l.get()).status == FEEDLANE_END);
 }
 
+// promise: share-event-loops
 TEST_CASE("a consumer that waits for its feeder sleeps, and so does a feeder that waits for its consumer") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -362,6 +377,7 @@ TEST_CASE("a consumer that waits for its feeder sleeps, and so does a feeder tha
   CHECK(cpu_ns() - before < wait_ns / 10);
 }
 
+// promise: share-event-loops
 TEST_CASE("a feeder in an event loop that lacks a free slot is woken by the return of one") {
   Shuffled s(200);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -383,6 +399,7 @@ TEST_CASE("a feeder in an event loop that lacks a free slot is woken by the retu
   CHECK(wait_readable(feeder_fd));
 }
 
+// promise: share-event-loops
 TEST_CASE("a feeder in an event loop is woken when a consumer's time is over, and evicts it") {
   Shuffled s(200);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();

@@ -65,6 +65,7 @@ std::int64_t told(Setup& s, const char* name) {
 
 }  // namespace
 
+// promise: start-failure-named, worker-ends-starting
 TEST_CASE("a program that is no worker is E_INIT with a helpful text") {
   for (const char* form : {"true", "leave", "goodbye"}) {
     CAPTURE(std::string(form));
@@ -86,6 +87,7 @@ TEST_CASE("a program that is no worker is E_INIT with a helpful text") {
   }
 }
 
+// promise: worker-ends-opening
 TEST_CASE("workers that end while they open their data set, five times in a row, are E_INIT") {
   Setup s(4);
   feedlane_dataset table = s.dataset;
@@ -100,6 +102,7 @@ TEST_CASE("workers that end while they open their data set, five times in a row,
   CHECK(stats_of(l.get()).restarts == 4);
 }
 
+// promise: start-failure-named, worker-cant-attach
 TEST_CASE("workers that can't attach report why in the error that ends the epoch") {
   Setup s(4);
   s.workers(1);
@@ -115,6 +118,7 @@ TEST_CASE("workers that can't attach report why in the error that ends the epoch
   CHECK(e.says("Too many open files"));
 }
 
+// promise: start-failure-named
 TEST_CASE("a program that starts the worker as another process is told to exec it") {
   Setup s(4);
   s.workers(1);
@@ -128,6 +132,7 @@ TEST_CASE("a program that starts the worker as another process is told to exec i
   CHECK_MESSAGE(e.says("must exec the worker"), std::string(e.text));
 }
 
+// promise: start-failure-named, worker-invalid-start
 TEST_CASE("a program of another layout is E_ABI with both numbers, when it was started five times") {
   Setup s(4);
   const Loader l = s.workers(1, "other").create();
@@ -143,6 +148,7 @@ TEST_CASE("a program of another layout is E_ABI with both numbers, when it was s
   CHECK(stats_of(l.get()).invalid_results == 5);
 }
 
+// promise: start-failure-named, worker-no-program
 TEST_CASE("a program that doesn't exist is an error of begin, with its name") {
   for (const char* program : {"/nonexistent/feedlane-worker", "no-such-feedlane-worker-in-path", "/dev/null"}) {
     Setup s(4);
@@ -159,6 +165,7 @@ TEST_CASE("a program that doesn't exist is an error of begin, with its name") {
   }
 }
 
+// promise: start-spawn
 TEST_CASE("a program is looked up in PATH") {
   Setup s(4);
   s.workers(1);
@@ -170,6 +177,7 @@ TEST_CASE("a program is looked up in PATH") {
   CHECK(e.says("exited with status 0"));
 }
 
+// promise: start-failure-named, worker-never-attaches-alone
 TEST_CASE("a program that never attaches is stopped after start_timeout_ns, and reported by number") {
   Setup s(4);
   s.workers(1, "never");
@@ -184,6 +192,7 @@ TEST_CASE("a program that never attaches is stopped after start_timeout_ns, and 
   CHECK(take(l.get(), &e).status == FEEDLANE_E_HUNG);
 }
 
+// promise: start-failure-named, worker-never-opens
 TEST_CASE("a data set whose opening never returns is treated like a hung task, if tasks have a deadline") {
   for (const bool has_deadline : {true, false}) {
     CAPTURE(has_deadline);
@@ -209,6 +218,7 @@ TEST_CASE("a data set whose opening never returns is treated like a hung task, i
   }
 }
 
+// promise: fault-late-start, worker-attaches-late
 TEST_CASE("tasks sent to a worker that attaches late, or never, are made by the others, the oldest task too") {
   for (const std::int32_t attached : {1, 3}) {
     CAPTURE(attached);
@@ -222,6 +232,7 @@ TEST_CASE("tasks sent to a worker that attaches late, or never, are made by the 
   }
 }
 
+// promise: fault-late-start, worker-attaches-late
 TEST_CASE("tasks sent to a worker that is slow to open its data set are made by the others, the oldest task too") {
   Setup s(200);
   const Gate gate;
@@ -240,6 +251,7 @@ TEST_CASE("tasks sent to a worker that is slow to open its data set are made by 
   CHECK(stats_of(l.get()).restarts == 0);
 }
 
+// promise: fault-late-start, worker-attaches-late
 TEST_CASE("a replacement that attaches late delays no other worker") {
   const Tickets tickets(3);
   Setup s(400);
@@ -254,6 +266,7 @@ TEST_CASE("a replacement that attaches late delays no other worker") {
   check_sequence(all, 400, 1);
 }
 
+// promise: fault-late-start, worker-never-attaches-others
 TEST_CASE("a worker that never attaches is reported and started again while others work, and ends no epoch") {
   const Tickets tickets(1);
   const Gate gate;
@@ -282,6 +295,7 @@ TEST_CASE("a worker that never attaches is reported and started again while othe
   CHECK(stats_of(l.get()).restarts >= 1);
 }
 
+// promise: fault-late-start, worker-five-starts
 TEST_CASE(
     "a worker whose starts fail five times in a row stays missing while others work; the next epoch tries again") {
   for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN})
@@ -319,6 +333,7 @@ TEST_CASE(
     }
 }
 
+// promise: start-spawn
 TEST_CASE("the worker configuration arrives byte for byte") {
   Setup s(1);
   s.workers(1);
@@ -327,6 +342,7 @@ TEST_CASE("the worker configuration arrives byte for byte") {
   CHECK(told(s, "config") == expected);
 }
 
+// promise: start-spawn
 TEST_CASE("numeric libraries get one thread a worker, unless the user says otherwise") {
   REQUIRE(::unsetenv("OMP_NUM_THREADS") == 0);
   Setup standard(1);
@@ -347,6 +363,7 @@ TEST_CASE("numeric libraries get one thread a worker, unless the user says other
   REQUIRE(::unsetenv("OMP_NUM_THREADS") == 0);
 }
 
+// promise: start-open, seed-info, fault-ctrl-c-workers, torch-worker-info
 TEST_CASE("each worker knows its number and generation, and is a process and a group of its own") {
   Setup s(40);
   s.workers(3).fields({field("worker", int64_type), field("pid", int64_type), field("generation", int64_type),
@@ -363,6 +380,7 @@ TEST_CASE("each worker knows its number and generation, and is a process and a g
   }
 }
 
+// promise: start-nested-refused
 TEST_CASE("a loader with workers inside a worker is refused with E_STATE") {
   Setup s(1);
   s.plan.nest = 1;
@@ -372,11 +390,13 @@ TEST_CASE("a loader with workers inside a worker is refused with E_STATE") {
   CHECK(told(pull.workers(1, "pull"), "nested") == FEEDLANE_E_STATE);
 }
 
+// promise: start-spawn
 TEST_CASE("without argv a trainer's own program is started again") {
   Process trainer(worker_program, "train", -1);
   CHECK(trainer.wait() == 0);
 }
 
+// promise: start-spawn
 TEST_CASE("a trainer whose program is removed or replaced while it runs starts the program that runs again") {
   for (const char* form : {"train-removed", "train-replaced"}) {
     CAPTURE(std::string(form));
@@ -389,6 +409,7 @@ TEST_CASE("a trainer whose program is removed or replaced while it runs starts t
   }
 }
 
+// promise: start-spawn
 TEST_CASE("a relative program and PATH are those of the loader's creation, and workers run in that directory") {
   const std::string before = std::filesystem::current_path();
   std::string folder = std::filesystem::temp_directory_path() / "feedlane-test-XXXXXX";
@@ -419,6 +440,7 @@ TEST_CASE("a relative program and PATH are those of the loader's creation, and w
   std::filesystem::remove_all(folder);
 }
 
+// promise: start-spawn
 TEST_CASE("a directory that may not be entered again is an error of begin only for a trainer that has left it") {
   if (::geteuid() != 0) return skip("only root can drop privileges");
   for (const bool leaves : {false, true}) {
@@ -442,6 +464,7 @@ TEST_CASE("a directory that may not be entered again is an error of begin only f
   }
 }
 
+// promise: monitor-other-process
 TEST_CASE("counters of workers add up to what was yielded") {
   Setup s(31, 2);
   s.workers(3);
@@ -465,6 +488,7 @@ TEST_CASE("counters of workers add up to what was yielded") {
   CHECK(observe(l.get(), feedlane_monitor_get_worker_stats, -1, &past) == FEEDLANE_E_ARGUMENT);
 }
 
+// promise: fault-late-start
 TEST_CASE("a worker that is ready late gets its share although next never has to wait") {
   const Gate gate;
   constexpr int samples = 20'000;

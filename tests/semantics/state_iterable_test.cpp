@@ -93,6 +93,7 @@ struct Iterable {
 
 }  // namespace
 
+// promise: state-damaged
 TEST_CASE("a map-style loader refuses a state of shards, and the reverse") {
   Shuffled map;
   const Loader m = map.create();
@@ -121,6 +122,7 @@ TEST_CASE("a map-style loader refuses a state of shards, and the reverse") {
   CHECK(e.needed == 1);
 }
 
+// promise: state-iterable-included
 TEST_CASE(
     "an iterable loader resumes by save and load, or by skipping what was delivered, with every batch in its "
     "position") {
@@ -147,6 +149,7 @@ TEST_CASE(
     }
 }
 
+// promise: state-iterable-refused
 TEST_CASE("another number of workers, or a data set without promises, is refused by name for an iterable state") {
   Iterable first(2, false);
   const Loader l = first.create();
@@ -165,6 +168,7 @@ TEST_CASE("another number of workers, or a data set without promises, is refused
   CHECK(std::string(vague.error.argument) == "config.deterministic");
 }
 
+// promise: state-iterable-included
 TEST_CASE("an iterable state after the last shard's end but before END resumes with END") {
   Iterable first(0, false);
   const Loader l = first.create();
@@ -201,6 +205,7 @@ struct Deadly : Counting {
 
 }  // namespace
 
+// promise: state-iterable-included
 TEST_CASE("after a quarantined batch each shard resumes with its own state") {
   Iterable first(2, true);
   first.table.next = Deadly::take;
@@ -230,6 +235,7 @@ TEST_CASE("after a quarantined batch each shard resumes with its own state") {
   Deadly::is_deadly = true;
 }
 
+// promise: state-iterable-included
 TEST_CASE("a shard's state that has room for a large batch is resumed with small ones") {
   constexpr std::uint64_t state_bytes = 100'000;
   static std::uint64_t loaded;

@@ -16,6 +16,7 @@
 using namespace feedlane::test;
 using namespace feedlane::test::states;
 
+// promise: state-damaged
 TEST_CASE("every damaged byte and every cut of a state is E_CORRUPT or E_ABI, and no loader is created") {
   Shuffled s;
   const Loader l = s.create();
@@ -45,6 +46,7 @@ TEST_CASE("every damaged byte and every cut of a state is E_CORRUPT or E_ABI, an
   CHECK(refused(longer));
 }
 
+// promise: state-damaged
 TEST_CASE("a state of another data set, order, seed or kind is refused with what differs and both numbers") {
   Shuffled s;
   const Loader l = s.create();
@@ -72,6 +74,7 @@ TEST_CASE("a state of another data set, order, seed or kind is refused with what
   }
 }
 
+// promise: state-damaged
 TEST_CASE("a state counts in samples, or in batches of the sampler, and the two are not mixed") {
   const auto state_after_one = [](Shuffled& s) {
     const Loader l = s.create();
@@ -94,6 +97,7 @@ TEST_CASE("a state counts in samples, or in batches of the sampler, and the two 
   refuse(samples_then, in_batches, 5, 0);
 }
 
+// promise: state-damaged
 TEST_CASE("a batch that is held beyond its epoch has no state") {
   Shuffled s;
   s.config.held = 2;
@@ -113,6 +117,7 @@ TEST_CASE("a batch that is held beyond its epoch has no state") {
   CHECK(feedlane_loader_state(l.get(), held.token, room, sizeof room, &bytes, &e) == FEEDLANE_E_STALE);
 }
 
+// promise: state-damaged
 TEST_CASE("before the first epoch there is no state") {
   Shuffled s;
   const Loader l = s.create();
@@ -162,6 +167,7 @@ struct Own {
 
 }  // namespace
 
+// promise: state-custom-sampler
 TEST_CASE("a custom sampler's state is in the loader's by save and load, also for another number of workers") {
   for (const std::int32_t before : {0, 2})
     for (const std::int32_t after : {0, 2}) {
@@ -182,6 +188,7 @@ TEST_CASE("a custom sampler's state is in the loader's by save and load, also fo
     }
 }
 
+// promise: state-custom-sampler
 TEST_CASE("resumed with batches missing, a custom sampler has a state after every batch") {
   Own order;
   Setup first(12, 1);
@@ -223,6 +230,7 @@ TEST_CASE("resumed with batches missing, a custom sampler has a state after ever
   for (std::size_t i = 0; i < states.size(); i++) CHECK(rest_of(states[i], false).first.size() == rest.size() - i - 1);
 }
 
+// promise: state-custom-refused
 TEST_CASE("a state with a custom sampler without save and load is refused by name") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);

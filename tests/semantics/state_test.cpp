@@ -22,6 +22,7 @@
 using namespace feedlane::test;
 using namespace feedlane::test::states;
 
+// promise: seed-after-resume, state-during-epoch, state-other-workers, torch-resume
 TEST_CASE("a state after any batch of an epoch resumes with any number of workers, with the same bytes and seeds") {
   for (const std::int32_t before : {0, 2}) {
     Shuffled first;
@@ -53,6 +54,7 @@ TEST_CASE("a state after any batch of an epoch resumes with any number of worker
   }
 }
 
+// promise: state-during-epoch
 TEST_CASE("with a sampler that makes the batches a state resumes after any of them") {
   for (const std::int32_t workers : {0, 2}) {
     ShuffledBatches first;
@@ -76,6 +78,7 @@ TEST_CASE("with a sampler that makes the batches a state resumes after any of th
   }
 }
 
+// promise: sampler-tokens-resume
 TEST_CASE("with batches by tokens a state resumes after any of them, with the same bytes and seeds") {
   const auto set_up = [](Setup& s) {
     auto config = fresh<feedlane_sampler_config>();
@@ -109,6 +112,7 @@ TEST_CASE("with batches by tokens a state resumes after any of them, with the sa
   }
 }
 
+// promise: state-named-batch
 TEST_CASE("a state of a held batch resumes after it, although later ones were taken") {
   Shuffled s;
   s.config.held = 4;
@@ -135,6 +139,7 @@ TEST_CASE("a state of a held batch resumes after it, although later ones were ta
   }
 }
 
+// promise: state-at-end, torch-resume
 TEST_CASE("a state at the end of an epoch resumes with the next one, which is whole") {
   Shuffled s;
   const Loader l = s.create();
@@ -150,6 +155,7 @@ TEST_CASE("a state at the end of an epoch resumes with the next one, which is wh
   }
 }
 
+// promise: state-other-workers
 TEST_CASE("in a state a failed batch counts as yielded, a following one does not") {
   Shuffled s;
   s.plan.fail_index = 17;
@@ -168,6 +174,7 @@ TEST_CASE("in a state a failed batch counts as yielded, a following one does not
   CHECK(rest.size() + seen + 1 == 11);
 }
 
+// promise: state-out-of-order
 TEST_CASE("out of order, a state contains the batches yielded early, and they don't come again") {
   int ahead = 0;
   for (std::size_t after = 1; after < 27; after += 5) {
@@ -222,6 +229,7 @@ TEST_CASE("out of order, a state contains the batches yielded early, and they do
   CHECK(ahead > 0);
 }
 
+// promise: state-out-of-order
 TEST_CASE("out of order, a resumed loader can be saved and resumed again") {
   for (std::size_t first = 2; first < 8; first++) {
     const Gate gate;
@@ -266,6 +274,7 @@ TEST_CASE("out of order, a resumed loader can be saved and resumed again") {
   }
 }
 
+// promise: state-failed-begin, descriptors-resumed
 TEST_CASE("a failed begin of a resumed loader can be repeated, and resumes") {
   Shuffled s;
   const Loader l = s.create();
@@ -315,6 +324,7 @@ void note(const std::vector<Taken>& taken, Seeds& seeds) {
 
 }  // namespace
 
+// promise: seed-after-resume, state-other-world
 TEST_CASE("another world shares what is left, with the original seeds") {
   constexpr std::int32_t world = 4;
   Seeds expected;
@@ -359,6 +369,7 @@ TEST_CASE("another world shares what is left, with the original seeds") {
     }
 }
 
+// promise: state-other-world
 TEST_CASE("with batches yielded early another world is refused by name") {
   const Gate gate;
   Rank s(1, 0, 2);
@@ -443,6 +454,7 @@ State state_of_killed_trainer(int batches, std::int32_t workers, const State* fr
 
 }  // namespace
 
+// promise: state-other-workers
 TEST_CASE("a trainer killed again and again resumes, each time with another number of workers") {
   Shuffled whole(2);
   const std::vector<Taken> expected = take_epoch(whole.create().get(), 6);
@@ -470,6 +482,7 @@ TEST_CASE("a trainer killed again and again resumes, each time with another numb
   }
 }
 
+// promise: seed-after-resume
 TEST_CASE("a resumed loader says how many batches the epoch has, with those that were yielded before") {
   State state;
   for (const bool is_resumed : {false, true}) {

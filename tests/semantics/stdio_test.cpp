@@ -155,6 +155,7 @@ std::string path_of(const char* name) { return "/tmp/feedlane-" + std::to_string
 
 }  // namespace
 
+// promise: fault-closed-stdio, worker-closed-stdio
 TEST_CASE(
     "closed stdio: a trainer with forked workers, or inline, has no descriptor below 3, and prints change no batch") {
   for (const std::int32_t workers : {0, 2}) {
@@ -169,6 +170,7 @@ TEST_CASE(
   }
 }
 
+// promise: fault-closed-stdio
 TEST_CASE("closed stdio: a worker program that the library starts finds these descriptors open, on /dev/null") {
   with_closed_stdio([&](Findings& f, const Numbers& closed) {
     Setup s(8);
@@ -186,6 +188,7 @@ TEST_CASE("closed stdio: a worker program that the library starts finds these de
   });
 }
 
+// promise: fault-closed-stdio
 TEST_CASE(
     "closed stdio: workers of another parent, and threads, have no descriptor below 3, and prints change no batch") {
   with_closed_stdio([&](Findings& f, const Numbers& closed) {
@@ -228,6 +231,7 @@ TEST_CASE(
   });
 }
 
+// promise: fault-closed-stdio
 TEST_CASE("closed stdio: receivers and senders have no descriptor below 3, and prints change no message") {
   with_closed_stdio([&](Findings& f, const Numbers& closed) {
     const std::string path = path_of(".ring");
@@ -250,6 +254,7 @@ TEST_CASE("closed stdio: receivers and senders have no descriptor below 3, and p
   });
 }
 
+// promise: fault-closed-stdio
 TEST_CASE("closed stdio: feeders and consumers have no descriptor below 3, and prints change no batch") {
   with_closed_stdio([&](Findings& f, const Numbers& closed) {
     const std::string path = path_of(".share");
@@ -292,6 +297,7 @@ TEST_CASE("closed stdio: feeders and consumers have no descriptor below 3, and p
   });
 }
 
+// promise: fault-closed-stdio
 TEST_CASE("closed stdio: monitors and pools have no descriptor below 3") {
   with_closed_stdio([&](Findings& f, const Numbers& closed) {
     Printing s(closed);
@@ -312,6 +318,7 @@ TEST_CASE("closed stdio: monitors and pools have no descriptor below 3") {
   });
 }
 
+// promise: fault-closed-stdio
 TEST_CASE(
     "closed stdio: a worker's socket may be its standard input, which is closed when the library has taken it over") {
   CHECK(in_child([](Findings& f) {
@@ -331,6 +338,7 @@ TEST_CASE(
         }) == "");
 }
 
+// promise: fault-closed-stdio
 TEST_CASE("closed stdio: without free numbers above 2 each handle is E_OS, and nothing is left open") {
   with_closed_stdio([&](Findings& f, const Numbers& closed) {
     Printing s(closed);

@@ -106,6 +106,7 @@ void check(const Case& o) {
 
 }  // namespace
 
+// promise: fault-all-stopped, trainer-stopped
 TEST_CASE("when a trainer and its workers are stopped for longer than the deadline no worker counts as hung") {
   // It knows that it hasn't looked for half of the deadline, in `next` or elsewhere, and every worker has its whole time
   // again.

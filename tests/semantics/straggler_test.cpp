@@ -39,6 +39,7 @@ struct Stuck {
 
 }  // namespace
 
+// promise: dispatch-least-loaded, worker-slow-sample
 TEST_CASE("tasks queued behind a stuck sample are made by the others, still in order") {
   for (const char* form : {"get", "pull"}) {
     Stuck stuck(form);
@@ -62,6 +63,7 @@ TEST_CASE("tasks queued behind a stuck sample are made by the others, still in o
   }
 }
 
+// promise: dispatch-least-loaded
 TEST_CASE("a stuck worker whose tasks were given away can be killed") {
   Stuck stuck;
   const Reports reports;
@@ -89,6 +91,7 @@ TEST_CASE("a stuck worker whose tasks were given away can be killed") {
   CHECK(stats_of(l.get()).redispatched == 1);
 }
 
+// promise: dispatch-least-loaded
 TEST_CASE("tasks sent later behind a stuck sample are made by the others too") {
   const Gate gate;
   Setup s(400);
@@ -110,6 +113,7 @@ TEST_CASE("tasks sent later behind a stuck sample are made by the others too") {
   CHECK(take(l.get()).status == FEEDLANE_END);
 }
 
+// promise: dispatch-least-loaded
 TEST_CASE("tasks that take no time are taken back and forth, and none is lost, made twice or declined") {
   Setup s(20'000);
   s.config.prefetch_factor = 16;
@@ -121,6 +125,7 @@ TEST_CASE("tasks that take no time are taken back and forth, and none is lost, m
   CHECK(stats.redispatched == 0);
 }
 
+// promise: dispatch-round-robin
 TEST_CASE("with round-robin dispatch batches wait for their worker") {
   Stuck stuck;
   stuck.s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
@@ -137,6 +142,7 @@ TEST_CASE("with round-robin dispatch batches wait for their worker") {
   CHECK(made(l.get(), 4) == samples);
 }
 
+// promise: dispatch-least-loaded
 TEST_CASE("an idle worker takes the tasks of a worker that is still starting") {
   int never[2] = {-1, -1};
   REQUIRE(::pipe(never) == 0);

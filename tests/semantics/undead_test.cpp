@@ -73,6 +73,7 @@ void take_with_one_in_hand(feedlane_loader* l, std::int64_t from, std::int64_t s
 
 }  // namespace
 
+// promise: fault-survives-sigkill, stuck-survives-sigkill
 TEST_CASE(
     "batches of a worker that survives SIGKILL are made by the others, also in later epochs, and it is replaced after "
     "its end") {
@@ -111,6 +112,7 @@ TEST_CASE(
   }
 }
 
+// promise: fault-survives-sigkill, stuck-at-stop
 TEST_CASE("stop returns E_HUNG for a worker that survives SIGKILL, and a later epoch continues with the others") {
   Stuck stuck(20, 2, 3);
   const Loader l = stuck.s.create();
@@ -128,6 +130,7 @@ TEST_CASE("stop returns E_HUNG for a worker that survives SIGKILL, and a later e
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
 }
 
+// promise: fault-survives-sigkill
 TEST_CASE("a signal that lands in the thread that stops does not end the wait for a worker that survives SIGKILL") {
   Stuck stuck(20, 2, 3);
   const Loader l = stuck.s.create();
@@ -153,6 +156,7 @@ TEST_CASE("a signal that lands in the thread that stops does not end the wait fo
   (void)::sigaction(SIGUSR1, &before, nullptr);
 }
 
+// promise: fault-survives-sigkill
 TEST_CASE(
     "stop returns E_HUNG for a worker that survives SIGKILL, though a consumer of the loader has something to say") {
   Stuck stuck(20, 2, 3);
@@ -169,6 +173,7 @@ TEST_CASE(
   stuck.file.let_go();
 }
 
+// promise: fault-survives-sigkill, stuck-only-worker
 TEST_CASE("if the only worker survives SIGKILL next returns E_HUNG until its end, then the epoch continues") {
   Stuck stuck(12, 1, 4);
   const Loader l = stuck.s.create();
@@ -190,6 +195,7 @@ TEST_CASE("if the only worker survives SIGKILL next returns E_HUNG until its end
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
+// promise: fault-survives-sigkill, stuck-all-but-one
 TEST_CASE("if all workers but one survive SIGKILL and all allowed batches are held that one makes everything") {
   for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN}) {
     CAPTURE(dispatch);
@@ -203,6 +209,7 @@ TEST_CASE("if all workers but one survive SIGKILL and all allowed batches are he
   }
 }
 
+// promise: fault-survives-sigkill, stuck-no-slot
 TEST_CASE(
     "a budget that leaves no slot beside a worker that survives SIGKILL is E_HUNG with both numbers, and nothing is "
     "lost") {
@@ -226,6 +233,7 @@ TEST_CASE(
   stuck.file.let_go();
 }
 
+// promise: fault-survives-sigkill, stuck-every-worker
 TEST_CASE("a batch whose every worker survives SIGKILL is E_QUARANTINED, that batch only") {
   Stuck stuck(20, 3, 6);
   stuck.s.plan.stuck_attempts = 100;
@@ -243,6 +251,7 @@ TEST_CASE("a batch whose every worker survives SIGKILL is E_QUARANTINED, that ba
   stuck.file.let_go();
 }
 
+// promise: fault-survives-sigkill, stuck-shard
 TEST_CASE(
     "the rest of the shard of a worker that survives SIGKILL is lost, which is reported once an epoch; the others "
     "continue") {

@@ -59,6 +59,7 @@ bool is_quiet(Gated& g) {
 
 }  // namespace
 
+// promise: next-has-timeout, next-usable-after-timeout, torch-timeout
 TEST_CASE("next keeps its timeout although other batches arrive, and the loader stays usable") {
   Gated g(0);
   begin(g.get(), 0);
@@ -72,6 +73,7 @@ TEST_CASE("next keeps its timeout although other batches arrive, and the loader 
   check_sequence(take_rest(g.get()), 12, 2);
 }
 
+// promise: next-timeout-not-restarted
 TEST_CASE("batches that arrive during next don't restart its timeout") {
   // Two processes: one stands before the gate with batch 0, the other makes a batch every 10 ms.
   static std::atomic<std::int64_t>* made = nullptr;
@@ -108,6 +110,7 @@ TEST_CASE("batches that arrive during next don't restart its timeout") {
   (void)::munmap(shared, sizeof *made);
 }
 
+// promise: next-negative-timeout
 TEST_CASE("a negative timeout of next is refused by name, and no batch is taken") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -126,6 +129,7 @@ TEST_CASE("a negative timeout of next is refused by name, and no batch is taken"
   }
 }
 
+// promise: next-slots-held
 TEST_CASE("a release from another thread wakes a trainer that waits in next for a slot") {
   Gated g(6, 2, 16);  // batch 3 of 8
   begin(g.get(), 0);
@@ -153,6 +157,7 @@ TEST_CASE("a release from another thread wakes a trainer that waits in next for 
   CHECK(take_rest(g.get()).size() == 4);
 }
 
+// promise: fault-ctrl-c-interrupts
 TEST_CASE("an interrupt from another thread ends the wait in next, and nothing is lost") {
   Gated g(0);
   begin(g.get(), 0);
@@ -167,6 +172,7 @@ TEST_CASE("an interrupt from another thread ends the wait in next, and nothing i
   check_sequence(take_rest(g.get()), 12, 2);
 }
 
+// promise: fault-ctrl-c-interrupts
 TEST_CASE("after an interrupt the next call of next is INTERRUPTED, once, even with a batch ready") {
   Gated g(-1);
   begin(g.get(), 0);
@@ -176,6 +182,7 @@ TEST_CASE("after an interrupt the next call of next is INTERRUPTED, once, even w
   check_sequence(take_rest(g.get()), 12, 2);
 }
 
+// promise: fault-ctrl-c-interrupts
 TEST_CASE("after an interrupt poll returns AGAIN and leaves INTERRUPTED to next") {
   Gated g(-2);
   begin(g.get(), 0);
@@ -188,6 +195,7 @@ TEST_CASE("after an interrupt poll returns AGAIN and leaves INTERRUPTED to next"
   check_sequence(take_rest(g.get()), 12, 2);
 }
 
+// promise: fault-ctrl-c-interrupts, trainer-signal
 TEST_CASE("a signal that lands in the waiting thread ends the wait with INTERRUPTED") {
   struct sigaction action {};
   struct sigaction before {};
@@ -216,6 +224,7 @@ TEST_CASE("a signal that lands in the waiting thread ends the wait with INTERRUP
   REQUIRE(::sigaction(SIGUSR1, &before, nullptr) == 0);
 }
 
+// promise: next-foreign-loop
 TEST_CASE("a foreign loop takes a whole epoch with arm and poll(2), and sleeps while there is nothing to take") {
   Gated g(4);
   begin(g.get(), 0);
@@ -245,6 +254,7 @@ TEST_CASE("a foreign loop takes a whole epoch with arm and poll(2), and sleeps w
   CHECK_MESSAGE(turns < 60, "no more wake-ups than there is news");
 }
 
+// promise: next-foreign-loop
 TEST_CASE("poll returns AGAIN when a batch or the end is ready, and 0 when not") {
   Gated g(0);
   CHECK(feedlane_loader_poll(g.get(), nullptr) == FEEDLANE_OK);
@@ -259,6 +269,7 @@ TEST_CASE("poll returns AGAIN when a batch or the end is ready, and 0 when not")
   }
 }
 
+// promise: fault-worker-dies
 TEST_CASE("poll detects deaths and replaces workers, without next") {
   Gated g(0, 1);
   begin(g.get(), 0);
@@ -279,6 +290,7 @@ TEST_CASE("poll detects deaths and replaces workers, without next") {
   check_sequence(take_rest(g.get()), 12, 2);
 }
 
+// promise: next-foreign-loop
 TEST_CASE("a death wakes a foreign loop that is asleep") {
   Gated g(0, 1);
   begin(g.get(), 0);
@@ -290,6 +302,7 @@ TEST_CASE("a death wakes a foreign loop that is asleep") {
 }
 
 // Bells are edge-triggered inside, the descriptor as a whole is not: whoever polls it by edges loses nothing.
+// promise: next-foreign-loop
 TEST_CASE("an edge-triggered foreign loop over a duplicate of the descriptor loses no wake-up") {
   Gated g(-1, 2, 600);  // what they report fits a pipe
   const int copy = ::dup(g.fd);
@@ -319,6 +332,7 @@ TEST_CASE("an edge-triggered foreign loop over a duplicate of the descriptor los
   (void)::close(copy);
 }
 
+// promise: next-has-timeout
 TEST_CASE("time that next waits for a batch is counted, asleep or spinning, and none for a ready batch") {
   Gated g(0);
   begin(g.get(), 0);
@@ -333,6 +347,7 @@ TEST_CASE("time that next waits for a batch is counted, asleep or spinning, and 
   CHECK_MESSAGE(stats_of(g.get()).start_wait_ns == waited, "it was the first one");
 }
 
+// promise: next-has-timeout
 TEST_CASE("a wait that ends before next would sleep is counted whole") {
   Gated g(0, 1);
   begin(g.get(), 0);
@@ -343,6 +358,7 @@ TEST_CASE("a wait that ends before next would sleep is counted whole") {
   CHECK(stats_of(g.get()).wait_ns - before >= timeout_ns * 9 / 10);
 }
 
+// promise: next-has-timeout
 TEST_CASE("a batch that a call which may not wait has asked for in vain counts as waited for") {
   for (const bool has_asked : {false, true}) {
     CAPTURE(has_asked);
@@ -359,6 +375,7 @@ TEST_CASE("a batch that a call which may not wait has asked for in vain counts a
   }
 }
 
+// promise: next-foreign-loop
 TEST_CASE("a deadline wakes a foreign loop that is asleep") {
   int never[2] = {-1, -1};
   REQUIRE(::pipe(never) == 0);
@@ -381,6 +398,7 @@ TEST_CASE("a deadline wakes a foreign loop that is asleep") {
   for (const int end : never) (void)::close(end);
 }
 
+// promise: next-foreign-loop
 TEST_CASE("a foreign loop's sleep is no wait for data before an epoch has begun, nor after it was given up") {
   Gated g(0);
   const auto sleep = [&] {

@@ -80,6 +80,7 @@ struct Remembering : Setup {
 
 }  // namespace
 
+// promise: shard-per-worker, seed-per-worker, seed-info, torch-worker-seeds, torch-worker-info
 TEST_CASE("each worker has its own seed, the base seed plus its number, the same in every run") {
   for (int run = 0; run < 2; run++) {
     Remembering s(24, 4);
@@ -95,6 +96,7 @@ TEST_CASE("each worker has its own seed, the base seed plus its number, the same
   }
 }
 
+// promise: seed-per-worker
 TEST_CASE("a worker knows the epoch in which it was started, so that its random numbers need not repeat") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
@@ -106,6 +108,7 @@ TEST_CASE("a worker knows the epoch in which it was started, so that its random 
   }
 }
 
+// promise: seed-per-worker, torch-worker-seeds
 TEST_CASE("without a configured seed the workers of two loaders have different seeds") {
   std::set<std::int64_t> seeds;
   for (int run = 0; run < 2; run++) {
@@ -119,6 +122,7 @@ TEST_CASE("without a configured seed the workers of two loaders have different s
   CHECK(seeds.size() == 6);
 }
 
+// promise: seed-any-workers
 TEST_CASE("seeds of samples are the same without workers, with one and with 64, also out of order") {
   constexpr std::int64_t rows = 300;
   for (const std::int32_t workers : {0, 1, 64})
@@ -142,6 +146,7 @@ TEST_CASE("seeds of samples are the same without workers, with one and with 64, 
     }
 }
 
+// promise: start-fork, torch-kept-copy
 TEST_CASE("kept workers keep their copy of the data set, new ones start with the trainer's") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
@@ -156,6 +161,7 @@ TEST_CASE("kept workers keep their copy of the data set, new ones start with the
   }
 }
 
+// promise: torch-affinity
 TEST_CASE("an affinity that open sets lasts for the worker's life") {
   cpu_set_t mine;
   CPU_ZERO(&mine);
@@ -182,6 +188,7 @@ TEST_CASE("an affinity that open sets lasts for the worker's life") {
   CHECK_MESSAGE(CPU_EQUAL(&mine, &after), "and for nobody else");
 }
 
+// promise: error-open-reported, torch-open-errors
 TEST_CASE("a data set that can't be opened is E_INIT of that worker; the next begin may succeed") {
   for (const std::int32_t workers : {0, 1, 3}) {
     CAPTURE(workers);
@@ -209,6 +216,7 @@ TEST_CASE("a data set that can't be opened is E_INIT of that worker; the next be
   CHECK_FALSE(has_children());
 }
 
+// promise: torch-100-descriptors
 TEST_CASE("a hundred descriptors are enough for many held batches, over several epochs") {
   const std::string found = in_child([](Findings& f) {
     rlimit limit{};
@@ -245,6 +253,7 @@ TEST_CASE("a hundred descriptors are enough for many held batches, over several 
   CHECK(found == "");
 }
 
+// promise: end-leaves-nothing, torch-dropped-at-10, torch-early-exit
 TEST_CASE("leaving a loop early with kept workers leaves nothing behind, at any batch") {
   for (const int taken : {0, 1, 10}) {
     CAPTURE(taken);
@@ -260,6 +269,7 @@ TEST_CASE("leaving a loop early with kept workers leaves nothing behind, at any 
   }
 }
 
+// promise: start-fork, torch-interleaved
 TEST_CASE("several loaders with forked workers can be interleaved, one of them with shards") {
   std::array<Remembering, 2> maps{{{20, 2}, {20, 3}}};
   Setup shards(0, 2);
@@ -391,6 +401,7 @@ void live_with_programs(Findings& f, bool iterable, Cause cause, int report_fd) 
 
 }  // namespace
 
+// promise: fault-trainer-killed, torch-proper-exit, torch-dropped-at-10
 TEST_CASE("map-style and iterable loaders, with and without workers, leave nothing behind whatever goes wrong") {
   for (const bool iterable : {false, true})
     for (const std::int32_t workers : {0, 2})
@@ -414,6 +425,7 @@ TEST_CASE("map-style and iterable loaders, with and without workers, leave nothi
       }
 }
 
+// promise: torch-proper-exit
 TEST_CASE("loaders with spawned workers, map-style and iterable, leave nothing behind whatever goes wrong") {
   for (const bool iterable : {false, true})
     for (const Cause cause : {Cause::nothing, Cause::error_in_trainer, Cause::error_in_worker, Cause::worker_killed,

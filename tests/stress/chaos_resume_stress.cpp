@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // 7. Faults: the trainer itself is killed at random moments, while its workers are, and goes on from its last state: every
 // batch once, in order, with the right bytes; its workers and their memory are gone soon after it.
+// promise: fault-trainer-killed, trainer-killed-resumed
 #include <sys/prctl.h>
 #include <sys/wait.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // 7. Faults: eight workers are killed, stopped and woken at random, samples dawdle and fail: every batch comes once, in order,
 // with the right bytes; and nothing grows.
+// promise: order-in-order, fault-any-moment, worker-random-kills
 #include <sys/wait.h>
 
 #include "chaos_run.hpp"

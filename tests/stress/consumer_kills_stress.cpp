@@ -6,6 +6,7 @@
 //   consumer_kills_stress                  each operation, at every action; with FEEDLANE_STRESS=full at instructions too, see Plan
 //   consumer_kills_stress actions SHARE OP          one operation, at every action; SHARE is 1 (every) or 2 (deal)
 //   consumer_kills_stress every SHARE OP [STRIDE]   one operation, at every STRIDE-th instruction
+// promise: consumer-any-instruction
 #include <fcntl.h>
 #include <sys/uio.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // 7. Faults: how soon a death is noticed and made good, and how long an end takes that workers don't want. Prints medians;
 // checks only what doesn't hang on the clock.
+// promise: end-limited-time, fault-detected-soon
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>

@@ -5,6 +5,7 @@
 //   feeder_kills_stress   each operation, at every action; with FEEDLANE_STRESS=full at instructions too, see Plan
 //   feeder_kills_stress actions SHARE OP          one operation, at every action
 //   feeder_kills_stress every SHARE OP [STRIDE]   one operation, at every STRIDE-th instruction; SHARE is 1 (every) or 2 (deal)
+// promise: feeder-any-instruction
 #include <fcntl.h>
 #include <sys/uio.h>
 

@@ -5,6 +5,7 @@
 //   kill_sampling_stress             each operation, at every action; then each in its turn, at random instructions
 //   kill_sampling_stress actions OP  one kill at every action of one operation
 //   kill_sampling_stress every OP    one kill at every instruction of one operation
+// promise: fault-any-moment, worker-any-instruction
 #include <array>
 #include <deque>
 #include <memory>

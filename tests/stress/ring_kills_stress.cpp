@@ -7,6 +7,7 @@
 //   ring_kills_stress                       each operation, at every action; with FEEDLANE_STRESS=full at instructions too, see Plan
 //   ring_kills_stress actions OP            one operation, at every action
 //   ring_kills_stress every OP [STRIDE]     one operation, at every STRIDE-th instruction
+// promise: sender-any-instruction
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -7,6 +7,7 @@
 //                                                FEEDLANE_STRESS=full at instructions too
 //   trainer_kills_stress actions MODE OP         one operation, at every action; MODE: spawn, fork, external
 //   trainer_kills_stress every MODE OP [STRIDE]  one operation, at every STRIDE-th instruction; MODE: spawn, fork, thread, external
+// promise: trainer-any-instruction
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>

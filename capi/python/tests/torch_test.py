@@ -85,6 +85,7 @@ class Equal(unittest.TestCase):
             for their, our in zip(theirs, loader, strict=True):
                 same(self, their, our)
 
+    # promise: seed-python-torch
     def test_base_seed(self):
         import torch
         for seed in 0, 7, 2**32 + 7, 2**64 - 1:

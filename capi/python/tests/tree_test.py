@@ -99,6 +99,7 @@ class Values(unittest.TestCase):
                         self.assertEqual(batch[name], expected[name])
                 self.assertEqual(number, 1)
 
+    # promise: loader-metadata
     def test_others_need_the_trainers_leave(self):
         for workers in 0, 1:
             with self.subTest(workers=workers):

@@ -254,6 +254,7 @@ TEST_CASE("metadata may take all of a slot, and not a byte more") {
   CHECK(m.read(max_rows) == FEEDLANE_OK);
 }
 
+// promise: fault-garbage
 TEST_CASE("with any byte of a slot changed, the result is E_CORRUPT or a batch in bounds") {
   const auto flip = [](Added& m, void* memory, std::size_t byte, std::byte bit) {
     static_cast<std::byte*>(memory)[byte] ^= bit;

@@ -73,6 +73,7 @@ bool names(const std::vector<std::string>& environment_of_worker, const std::str
 
 }  // namespace
 
+// promise: config-other-invalid
 TEST_CASE("every refusal names its argument, the number found and the number needed") {
   struct Refusal {
     std::int32_t workers;
@@ -232,6 +233,7 @@ TEST_CASE("a struct of another header is E_ABI, none at all E_ARGUMENT") {
   CHECK(feedlane::loader::read_config(nullptr, given.sampler.get(), config, error) == FEEDLANE_E_ARGUMENT);
 }
 
+// promise: config-zero-default
 TEST_CASE("zero means default, with workers") {
   Given given(2);
   const Config& c = given.must_read();
@@ -256,6 +258,7 @@ TEST_CASE("zero means default, with workers") {
   CHECK(std::string(c.declared[0].name) == "x");
 }
 
+// promise: config-zero-default
 TEST_CASE("zero means default, without workers: nothing is prefetched and nothing started") {
   Given given(0);
   const Config& c = given.must_read();
@@ -341,6 +344,7 @@ TEST_CASE("forked workers run the data set of this process, threads may") {
   }
 }
 
+// promise: seed-base
 TEST_CASE("without a seed one is drawn; one that is set, or has_seed, is used") {
   Given one(2), other(2), zero(2), known(2);
   zero.config.has_seed = 1;

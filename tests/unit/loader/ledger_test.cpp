@@ -133,6 +133,7 @@ TEST_CASE("the oldest task of each worker is one that it has not answered, wante
   for (const std::uint32_t worker : {0u, 1u, 2u}) CHECK(ledger.oldest_of(worker) == oldest[worker]);
 }
 
+// promise: fault-garbage
 TEST_CASE("a result counts only if all of it, and its lane, match the ledger") {
   struct Change {
     const char* what;

@@ -63,6 +63,7 @@ TEST_CASE("it stops where a larger window is of no use") {
   CHECK(run.prefetch.per_worker() == 8);
 }
 
+// promise: prefetch-auto
 TEST_CASE("workers that are too slow with any window leave it as it was, and are tried ever less often") {
   Run run(2, 64);
   int tried = 0;

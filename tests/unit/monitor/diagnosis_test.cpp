@@ -45,6 +45,7 @@ struct Run {
 
 }  // namespace
 
+// promise: monitor-bottleneck
 TEST_CASE("busy workers and a trainer that waits are the data set") {
   Run run;
   run.wait(0.6);
@@ -72,6 +73,7 @@ TEST_CASE("a trainer that could run and did not is the processors") {
   CHECK(run.diagnosis().bound == FEEDLANE_BOUND_PROCESSORS);
 }
 
+// promise: monitor-bottleneck
 TEST_CASE("idle workers are never the data set, also where it is not known how long they waited for a processor") {
   Run run;
   run.wait(0.09);

@@ -57,6 +57,7 @@ std::vector<feedlane_batch_record> room(std::size_t count) {
 
 }  // namespace
 
+// promise: monitor-time-stamps
 TEST_CASE("a trace that is written all the time is read in whole records, in order") {
   const auto segments = make_segments();
   std::atomic<bool> is_over{false};
@@ -109,6 +110,7 @@ TEST_CASE("a reader whose records have another size gets what it has room for") 
   CHECK(longer[1].more == 42);
 }
 
+// promise: monitor-errors-counted
 TEST_CASE("thirty-two distinct errors are kept, the one not seen for longest makes room") {
   const auto segments = make_segments();
   ErrorTable table;

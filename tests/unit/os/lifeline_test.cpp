@@ -59,6 +59,7 @@ TEST_CASE("a busy process dies with its lifeline") {
   CHECK(was_killed(feedlane::test::wait_for_end(pid)));
 }
 
+// promise: fault-trainer-killed
 TEST_CASE("a stopped process dies with its lifeline") {
   Line line;
   const pid_t pid = tied_child(line, [] {
@@ -109,6 +110,7 @@ TEST_CASE("a lifeline holds while any holder of its other end lives, and no long
   CHECK(was_killed(feedlane::test::wait_for_end(pid)));
 }
 
+// promise: fault-ctrl-c-workers
 TEST_CASE("a child by fork_process holds no lifeline, and leads a group of its own") {
   Line one, other;
   Pipe gate, said;
@@ -145,6 +147,7 @@ TEST_CASE("a child by fork_process holds no lifeline, and leads a group of its o
   CHECK(os::has_ended(pidfd.get()));
 }
 
+// promise: trainer-killed-starting
 TEST_CASE("a child by fork_process is tied before it runs: a parent that is killed at once leaves no process") {
   for (int i = 0; i < 10; i++) {
     Pipe alive;
@@ -166,6 +169,7 @@ TEST_CASE("a child by fork_process is tied before it runs: a parent that is kill
   }
 }
 
+// promise: trainer-forked-workers
 TEST_CASE("a child that the host has forked drops the lifelines it has inherited, and no other file of such a number") {
   Line own;
   Line other;

@@ -109,6 +109,7 @@ TEST_CASE("cgroup v2: \"max\" is no limit, and a level without files is skipped"
   CHECK(room_of(rooms, "the memory limit of cgroup /a") == 5 * mib);
 }
 
+// promise: fault-little-memory, machine-cgroup-memory
 TEST_CASE("cgroup v2: memory.high, beyond which processes are slowed down, counts like memory.max, in every ancestor") {
   const System system;
   system.member("0::/job/step\n");
@@ -227,6 +228,7 @@ TEST_CASE("beyond RLIMIT_AS is refused with the rest that is available") {
   CHECK(real.needed == 512 * mib);
 }
 
+// promise: config-cgroup-quota
 TEST_CASE(
     "processors: no more than the tightest quota of any ancestor allows, at least one, and no more than there are") {
   const System system;
@@ -255,6 +257,7 @@ TEST_CASE(
   CHECK(feedlane::os::usable_cpus(system.files()) == 1);
 }
 
+// promise: config-many-workers
 TEST_CASE("processors: the affinity counts") {
   const System system;
   const auto files = system.files();

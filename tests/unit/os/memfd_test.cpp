@@ -100,6 +100,7 @@ extern "C" int fallocate(int fd, int mode, off_t offset, off_t bytes) {
   return static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, bytes));
 }
 
+// promise: fault-exec
 TEST_CASE("a new memfd is of the size asked for, all holes, named, close-on-exec and can still be sealed") {
   const Fd fd = make(3 * mib + 5);
   Error error;
@@ -228,6 +229,7 @@ TEST_CASE("seals hold, and none can be added after F_SEAL_SEAL") {
   CHECK(error.os_errno == EPERM);
 }
 
+// promise: worker-closed-stdio
 TEST_CASE("memory that is sealed against growing can't be changed by write(2), through no copy of its descriptor") {
   const Fd fd = make(1 * mib);
   Error error;

@@ -89,6 +89,7 @@ TEST_CASE("nodes have room for what is asked if each has free memory, or what th
   CHECK_MESSAGE(os::check_room_of_nodes(set_of("5"), 1 << 30, files, error) == FEEDLANE_OK, "it does not say");
 }
 
+// promise: torch-placement
 TEST_CASE("memory that is bound to nodes is so in every mapping") {
   const NumberSet nodes = os::read_set(SystemFiles{}.nodes + "/has_memory");
   if (nodes.is_empty()) return feedlane::test::skip("a kernel without memory nodes");

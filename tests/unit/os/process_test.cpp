@@ -87,6 +87,7 @@ std::string field_of(const std::string& status, const std::string& name) {
 
 }  // namespace
 
+// promise: fault-ctrl-c-workers
 TEST_CASE("a started process leads a group of its own") {
   std::istringstream words(output_of({"dd", "status=none", "if=/proc/self/stat", "of=@"}));
   const std::vector<std::string> stat{std::istream_iterator<std::string>(words), {}};
@@ -116,6 +117,7 @@ TEST_CASE("signals are blocked and ignored by the parent alone") {
   CHECK((std::stoull(field_of(status, "SigIgn"), nullptr, 16) & ~reserved) == 0);
 }
 
+// promise: fault-exec
 TEST_CASE("a started process inherits one of the library's descriptors") {
   std::vector<Fd> low;  // so that everything that follows has a number that the programs don't use themselves
   while (low.empty() || low.back().get() < 50) low.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -225,6 +227,7 @@ TEST_CASE("an end by signal is reported with the signal") {
   CHECK(ending.code == SIGTERM);
 }
 
+// promise: worker-child-programs
 TEST_CASE("a signal to the group reaches children of the started process") {
   // What it has started waits for a FIFO whose other end is here, so that nothing is left behind should this test die.
   const feedlane::test::Folder folder;
@@ -261,6 +264,7 @@ TEST_CASE("a group whose leader has ended but isn't reaped can be signalled; aft
   os::send_signal_to_group(-1, child.pid, SIGKILL);
 }
 
+// promise: trainer-killed-starting
 TEST_CASE(
     "a program is tied to its lifeline before it runs: a starter that is killed right after the start leaves no "
     "process") {

@@ -254,6 +254,7 @@ TEST_CASE("waiting for a message ends with it, with the deadline or with the oth
   CHECK(os::await_message(mine.get(), buffer, Deadline::never(), received, error) == FEEDLANE_E_PEER_DEAD);
 }
 
+// promise: feeder-killed-starting
 TEST_CASE("the path of a process that has ended is replaced, although a child of it has the descriptor still") {
   const Place place;
   feedlane::test::Pipe held, ready;

@@ -98,6 +98,7 @@ TEST_CASE("messages keep their boundaries and their order") {
   CHECK(received.bytes == 0);
 }
 
+// promise: fault-exec
 TEST_CASE("both ends are close-on-exec") {
   const Pair pair;
   CHECK((::fcntl(pair.mine.get(), F_GETFD) & FD_CLOEXEC) != 0);

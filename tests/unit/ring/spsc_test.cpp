@@ -58,6 +58,7 @@ struct Ring {
 
 }  // namespace
 
+// promise: prefetch-look-ahead
 TEST_CASE("each committed cell is seen by its distance, also beyond the end of the memory") {
   for (const std::uint64_t start : starts) {
     Ring r(start);

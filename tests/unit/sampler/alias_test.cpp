@@ -37,6 +37,7 @@ TEST_CASE("whatever the rounding, no index of weight zero is drawn") {
   }
 }
 
+// promise: sampler-weighted-drawn
 TEST_CASE("each index is drawn as often as its weight says, counted over all columns and coins") {
   const std::vector<double> weights{1, 0, 2, 5, 0.5, 3.5};
   const AliasTable table(weights);

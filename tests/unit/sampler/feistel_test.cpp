@@ -26,6 +26,7 @@ bool is_bijection(std::int64_t n, std::uint64_t key) {
 
 }  // namespace
 
+// promise: sampler-feistel
 TEST_CASE("a feistel shuffle is a bijection for every length up to 2,000") {
   for (std::int64_t n = 0; n <= 2000; n++) CHECK_MESSAGE(is_bijection(n, static_cast<std::uint64_t>(n) * 77), n);
 }
@@ -35,6 +36,7 @@ TEST_CASE("a feistel shuffle is a bijection for larger lengths, at and next to p
     CHECK_MESSAGE(is_bijection(n, 5), n);
 }
 
+// promise: sampler-feistel
 TEST_CASE("at the largest lengths every position still has an index of its own") {
   for (const std::int64_t n : {INT64_C(1000000000000), Feistel::most - 1, Feistel::most}) {
     const Feistel f(n, 9);

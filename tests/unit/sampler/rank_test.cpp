@@ -56,8 +56,10 @@ Variables task_of_slurm(Variables more = {}) {
 
 }  // namespace
 
+// promise: rank-without-launcher
 TEST_CASE("without a launcher the rank is 0 of 1, with source none") { check_found({}, "none", 0, 1); }
 
+// promise: rank-sources
 TEST_CASE("each launcher's variables are understood") {
   check_found({{"FEEDLANE_RANK", "1"}, {"FEEDLANE_WORLD_SIZE", "2"}}, "feedlane", 1, 2);
   check_found({{"RANK", "2"}, {"WORLD_SIZE", "3"}}, "torchrun", 2, 3);
@@ -70,6 +72,7 @@ TEST_CASE("each launcher's variables are understood") {
   check_found({{"RANK", "2147483646"}, {"WORLD_SIZE", "2147483647"}}, "torchrun", 2147483646, 2147483647);
 }
 
+// promise: rank-sources
 TEST_CASE("the first source in the documented order is used") {
   Variables all = task_of_slurm({{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}});
   check_found(all, "pmi", 3, 8);
@@ -81,6 +84,7 @@ TEST_CASE("the first source in the documented order is used") {
   check_found(all, "feedlane", 3, 8);
 }
 
+// promise: rank-slurm
 TEST_CASE("Slurm's variables are used only in a task of a step") {
   check_found({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}, "none", 0, 1);
   for (const char* step : {"4294967290", "4294967291", "4294967292", "4294967293", "interactive", "batch", ""}) {
@@ -119,6 +123,7 @@ TEST_CASE("a launcher that has started one torchrun for each node causes no warn
   CHECK_FALSE(std::string(found_in(alone).warning).empty());
 }
 
+// promise: rank-one-source
 TEST_CASE("a source with one of two variables is an error that names the missing one") {
   check_refused({{"FEEDLANE_RANK", "1"}}, "FEEDLANE_WORLD_SIZE", 0, 1);
   check_refused({{"FEEDLANE_WORLD_SIZE", "2"}}, "FEEDLANE_RANK", 0, 1);
@@ -129,6 +134,7 @@ TEST_CASE("a source with one of two variables is an error that names the missing
   check_refused({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}}, "SLURM_NTASKS", 0, 1);
 }
 
+// promise: rank-one-source
 TEST_CASE("a value that is no number between 0 and INT32_MAX is refused") {
   for (const char* text : {"", " 1", "1 ", "+1", "-1", "-0", "0x1", "one", "1.0", "2147483648", "99999999999999999999"})
     check_refused({{"RANK", text}, {"WORLD_SIZE", "4"}}, "RANK", 0, 1);
@@ -136,11 +142,13 @@ TEST_CASE("a value that is no number between 0 and INT32_MAX is refused") {
   check_refused({{"RANK", "0"}, {"WORLD_SIZE", std::string(1000, '9')}}, "WORLD_SIZE", 0, 1);
 }
 
+// promise: rank-one-source
 TEST_CASE("a rank outside its world is refused with both numbers") {
   check_refused({{"RANK", "4"}, {"WORLD_SIZE", "4"}}, "RANK", 4, 4);
   check_refused({{"RANK", "0"}, {"WORLD_SIZE", "0"}}, "WORLD_SIZE", 0, 1);
 }
 
+// promise: rank-disagreement
 TEST_CASE("sources that differ give a warning with all four numbers; the first one is used") {
   for (const Variables& other :
        {Variables{{"PMI_RANK", "0"}, {"PMI_SIZE", "8"}}, Variables{{"PMI_RANK", "3"}, {"PMI_SIZE", "2"}},

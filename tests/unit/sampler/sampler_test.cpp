@@ -91,6 +91,7 @@ TEST_CASE("a sequential order is 0, 1, 2 ..., in pieces of any size, every epoch
     }
 }
 
+// promise: sampler-random-once
 TEST_CASE("a random order is a permutation, in pieces of any size") {
   for (const std::int64_t length : {1, 2, 7, 1000}) {
     const Indices whole = pull(*shuffled(length, 3), 5000);
@@ -107,6 +108,7 @@ TEST_CASE("a new random sampler is at the start of epoch 0") {
   CHECK(pull(*sampler, 10) == first);
 }
 
+// promise: sampler-order-by-epoch
 TEST_CASE("epoch e of a random sampler is the permutation of seed + e") {
   const auto sampler = shuffled(100, 9);
   restart(*sampler, 4);

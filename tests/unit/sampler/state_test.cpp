@@ -156,6 +156,7 @@ TEST_CASE("the tail that drop_last drops isn't left for another world") {
   }
 }
 
+// promise: rank-reported
 TEST_CASE("a distributed sampler, its copies and batches name the source of the rank") {
   CHECK(std::string(distributed(2, 1)->rank_source()) == "config");
   CHECK(std::string(batches(*distributed(2, 1))->rank_source()) == "config");

@@ -28,6 +28,7 @@ def random(v, epoch=0, cap=64, seed=None, replacement=0):
     return "random", v["n"], seed, epoch, cap, v.get("num_samples") or 0, replacement, TORCH
 
 
+# promise: sampler-torch-indices
 class TorchIndices(unittest.TestCase):
     def check(self, vector, text):
         numbers = [int(number) for number in text.split(",")] if text else []
@@ -59,6 +60,7 @@ class TorchIndices(unittest.TestCase):
     def test_randperm_in_pieces(self):
         self.check_all("randperm", lambda v: random(v, cap=7))
 
+    # promise: sampler-order-by-epoch
     def test_epoch_e_is_that_of_seed_plus_e(self):
         for epoch in (1, 3, 42, 2**40):
             self.check_all("randperm", lambda v: random(v, epoch, seed=(v["seed"] - epoch) % 2**64))
@@ -73,6 +75,7 @@ class TorchIndices(unittest.TestCase):
     def test_with_replacement(self):
         self.check_all("with_replacement", lambda v: random(v, replacement=1))
 
+    # promise: sampler-distributed
     def test_distributed(self):
         self.check_all(
             "distributed",

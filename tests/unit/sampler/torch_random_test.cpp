@@ -7,6 +7,7 @@
 using feedlane::sampler::TorchEpochs;
 using feedlane::sampler::TorchGenerator;
 
+// promise: sampler-torch-indices
 TEST_CASE("randint draws 32 bits a number for ranges below 2^28, 64 from there on") {
   for (const std::int64_t n : {(INT64_C(1) << 28) - 1, INT64_C(1) << 28, INT64_C(1) << 32, INT64_MAX}) {
     std::vector<std::int64_t> found;
@@ -31,6 +32,7 @@ TEST_CASE("permutations and numbers are appended, and drawn in sequence from one
   CHECK(std::vector(found.end() - 2, found.end()) == second);
 }
 
+// promise: seed-python-torch
 TEST_CASE("the first seed of a generator is the base seed of torch's DataLoader") {
   // From torch 2.14.1.
   CHECK(TorchGenerator(0).seed() == 900450186894289455);

@@ -36,6 +36,7 @@ TEST_CASE("without room an observer misses a batch, and begins and ends are sent
   CHECK(f.link.has_room());
 }
 
+// promise: share-bounded
 TEST_CASE(
     "of the epochs that began and ended while a consumer read nothing it gets the first and the newest, whatever its "
     "lag") {

@@ -96,6 +96,7 @@ TEST_CASE("a slot comes back when the consumer returns the round in which it was
   check_outstanding(f, 0, 0);
 }
 
+// promise: consumer-false-returns
 TEST_CASE("a return of another round, or of another slot, doesn't count, however often it is said") {
   Fixture f;
   f.deliver(5, 1);
@@ -159,6 +160,7 @@ TEST_CASE("messages without a slot are done with when they were taken, a batch w
 
 // ---- taking back ----
 
+// promise: consumer-stopped-taking
 TEST_CASE("what was taken stays the consumer's, the rest is taken back in order, and it can see that") {
   Fixture f;
   for (std::uint32_t i = 0; i < 4; i++) f.deliver(i + 1, i);
@@ -203,6 +205,7 @@ TEST_CASE("taking back up to a round leaves what comes after it, and takes no re
   check_outstanding(f, 1, 1);
 }
 
+// promise: consumer-claims-taken
 TEST_CASE("a consumer that says that it has taken everything keeps everything, until it is dropped") {
   Fixture f;
   f.deliver(1, 1);
@@ -238,6 +241,7 @@ TEST_CASE("what was not sent is taken back with the rest, in order") {
   for (std::uint64_t i = 0; i < rounds.size(); i++) CHECK(rounds[i] == i + 2);
 }
 
+// promise: consumer-claims-unread
 TEST_CASE("a consumer that calls a batch unread which was not revoked has not returned it") {
   Fixture f;
   f.deliver(1, 2);
@@ -262,6 +266,7 @@ TEST_CASE("a consumer is short until it returns a batch, gets one, or the feeder
   CHECK(f.block().short_after.load(std::memory_order_relaxed) == 7);
 }
 
+// promise: consumer-impossible-position
 TEST_CASE("a consumer with an impossible position has no room, and counts as broken") {
   Fixture f;
   f.row().position.store(UINT64_MAX / 2, std::memory_order_release);
@@ -289,6 +294,7 @@ TEST_CASE("a consumer wants batches from skip_before on, and any nonsense there 
   CHECK_FALSE(f.link.wants(1'000'000));
 }
 
+// promise: consumer-pretends-progress
 TEST_CASE("only batches that are taken or returned are progress, whatever else a consumer writes") {
   Fixture f;
   f.deliver(1, 0);

@@ -116,6 +116,7 @@ TEST_CASE("unchanged copies are accepted, so that the refusals below are due to 
                 "a minor version is compatible");
 }
 
+// promise: worker-overwrites-segment
 TEST_CASE("whatever a worker writes into data, another one can attach") {
   const Made made;
   shm::Segments worker;

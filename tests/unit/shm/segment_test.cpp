@@ -318,6 +318,7 @@ TEST_CASE("what is populated is in this process's page tables, and what is not r
   }
 }
 
+// promise: fault-little-memory, machine-little-memory
 TEST_CASE("too little memory is detected before any is reserved") {
   const feedlane::test::Folder folder;
   folder.write("proc/meminfo", "MemAvailable: 4 kB\n");
