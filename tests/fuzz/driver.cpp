@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a fuzz target over files as they are: DRIVER FILE_OR_FOLDER... With no file in them it fails.
+// Runs a fuzz target over inputs: DRIVER FILE... A file NAME.hex is a corpus with one input per line in hexadecimal, as
+// tools/fuzz_corpus.py describes it; another file is an input, a folder stands for its files. Fails without any input.
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
 #include <vector>
 
 #include "input.hpp"
@@ -21,13 +24,43 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
   return files;
 }
 
-void run(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  const std::vector<char> content{std::istreambuf_iterator<char>(in), {}};
-  // In memory of its own size, so that a sanitizer sees a step beyond its end.
-  std::vector<std::uint8_t> bytes(content.begin(), content.end());
-  bytes.shrink_to_fit();
+void run(const std::string& name, std::vector<std::uint8_t> bytes) {
+  (void)std::fprintf(stderr, "%s\n", name.c_str());  // the last one named is the one that ended the process
+  bytes.shrink_to_fit();                             // so that a sanitizer detects an access beyond the end
   (void)LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+}
+
+std::vector<std::uint8_t> from_hex(const std::string& name, const std::string& line) {
+  std::vector<std::uint8_t> bytes;
+  for (std::size_t i = 0; i < line.size(); i += 2) {
+    const std::string digits = line.substr(i, 2);
+    if (digits.size() != 2 || digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
+      (void)std::fprintf(stderr, "%s: not hexadecimal\n", name.c_str());
+      std::exit(2);
+    }
+    bytes.push_back(static_cast<std::uint8_t>(std::stoi(digits, nullptr, 16)));
+  }
+  return bytes;
+}
+
+std::size_t run_corpus(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::size_t number = 0, count = 0;
+  for (std::string line; std::getline(in, line);) {
+    number++;
+    if (line.starts_with('#')) continue;
+    const std::string name = file.string() + ":" + std::to_string(number);
+    run(name, from_hex(name, line));
+    count++;
+  }
+  return count;
+}
+
+std::size_t run_file(const std::filesystem::path& file) {
+  if (file.extension() == ".hex") return run_corpus(file);
+  std::ifstream in(file, std::ios::binary);
+  run(file.string(), {std::istreambuf_iterator<char>(in), {}});
+  return 1;
 }
 
 }  // namespace
@@ -36,11 +69,7 @@ int main(int argc, char** argv) {
   (void)LLVMFuzzerInitialize(&argc, &argv);
   std::size_t count = 0;
   for (int i = 1; i < argc; i++)
-    for (const auto& file : files_of(argv[i])) {
-      (void)std::fprintf(stderr, "%s\n", file.c_str());  // the last one named is the one that ended the process
-      run(file);
-      count++;
-    }
+    for (const auto& file : files_of(argv[i])) count += run_file(file);
   std::printf("%zu inputs\n", count);
   return count == 0 ? 1 : 0;
 }
