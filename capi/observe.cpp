@@ -20,7 +20,7 @@ namespace {
 // next interval of a monitor of another process begins here.
 void read_interval(feedlane_monitor& m, const shm::Segments& segments, bool advances, monitor::Snapshot& before,
                    monitor::Snapshot& after) {
-  if (m.local != nullptr) m.local->loader->memory().figures.read(segments, before, after);
+  if (m.local != nullptr) m.local->loader->figures().read(segments, before, after);
   else m.remote->read(before, after, advances);
 }
 

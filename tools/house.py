@@ -57,7 +57,7 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.M)
 MOST = (40, 25)
 OTHERWISE = {
     # A facade composes: what Source asks of every kind of loader, and 17 of its own.
-    "lib/loader/loader.hpp: Loader": (34, 16),
+    "lib/loader/loader.hpp: Loader": (36, 20),
     # Source and Lender are half of these.
     "lib/sharing/consumer.hpp: Consumer": (46, 25),
     # What the crew asks of its owner is a third of these.

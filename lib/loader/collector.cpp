@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What results must look like.
+// Which results count, and what they must look like.
 #include "loader/collector.hpp"
 
 #include "arena/slot.hpp"
+#include "shm/shared_read.hpp"
 
 namespace feedlane::loader {
 namespace {
@@ -14,9 +15,31 @@ Status refuse_status(const shm::ResultMessage& result, Error& error) {
 
 }  // namespace
 
+Status Collector::collect(std::uint32_t worker, supervisor::TaskRing& tasks, const shm::ResultMessage& result,
+                          std::uint64_t& blamed, Error& error) {
+  blamed = 0;
+  if (result.status == FEEDLANE_ABANDONED && tasks.forget_revoked(result.id)) return FEEDLANE_ABANDONED;
+  const Entry* entry = ledger_.match(result, worker);
+  if (entry == nullptr)
+    return error.refuse(FEEDLANE_E_CORRUPT, "result.slot", result.slot, ledger_.slots(),
+                        "worker {} sent a result for slot {} that it has no task for", worker, result.slot);
+  if (entry->state == Entry::State::sent && result.status == FEEDLANE_ABANDONED && tasks.may_decline(result.id)) {
+    ledger_.requeue(entry->slot);
+  } else if (entry->state == Entry::State::abandoned) {
+    shm::add(memory_.counters().late_results);
+    ledger_.retire(entry->slot);
+    memory_.slots.put_back(entry->slot);
+  } else if (const Status s = read_result(*entry, result, error); s != FEEDLANE_OK) {
+    blamed = entry->id;
+    return s;
+  }
+  tasks.count_answer();
+  return FEEDLANE_OK;
+}
+
 Status Collector::read_result(const Entry& entry, const shm::ResultMessage& result, Error& error) {
   Contents& contents = ledger_.contents(entry.slot);
-  memory_.stamps.on_result(entry.slot, result.begun_ns, result.committed_ns);
+  stamps_.on_result(entry.slot, result.begun_ns, result.committed_ns);
   // Nobody in this process had what a worker made; an inline task has access to what is its own.
   const arena::PayloadAccess access(memory_.segments, entry.slot, config_.workers != 0);
   switch (result.status) {

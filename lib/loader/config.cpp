@@ -11,10 +11,10 @@
 #include <cstring>
 
 #include "base/versioned.hpp"
+#include "greeting/worker.hpp"
 #include "loader/prefetch.hpp"
 #include "os/process.hpp"
 #include "shm/plan.hpp"
-#include "greeting/worker.hpp"
 
 namespace feedlane::loader {
 namespace {

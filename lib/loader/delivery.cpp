@@ -97,7 +97,7 @@ Status Delivery::yield(feedlane_batch& out, Error& error) {
   error.epoch = order_->epoch();
   error.batch = order_->number_of(entry);
   error.attempt = static_cast<std::int32_t>(entry.attempt);
-  memory_.prefetch.on_yield(memory_.stamps.on_yield(entry.slot, {error.batch, error.code, 0, 0}));
+  prefetch_.on_yield(stamps_.on_yield(entry.slot, {error.batch, error.code, 0, 0}));
   if (staging_ != nullptr) staging_->drop(entry.slot);
   memory_.slots.put_back(entry.slot);
   finish(entry);
@@ -134,9 +134,8 @@ Status Delivery::hand_out(const Entry& entry, feedlane_batch& out) {
     shm::unpoison(payload, static_cast<std::uint64_t>(made.metadata.data() - payload), made.metadata.size());
   }
   shm::add(counters.bytes, bytes);
-  memory_.prefetch.on_yield(
-      memory_.stamps.on_yield(entry.slot, {out.batch, FEEDLANE_OK, entry.contents.made_rows, bytes}));
-  memory_.stamps.list(entry.slot, out);
+  prefetch_.on_yield(stamps_.on_yield(entry.slot, {out.batch, FEEDLANE_OK, entry.contents.made_rows, bytes}));
+  stamps_.list(entry.slot, out);
   return FEEDLANE_OK;
 }
 

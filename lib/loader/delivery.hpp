@@ -13,7 +13,9 @@
 #include "loader/ledger.hpp"
 #include "loader/memory.hpp"
 #include "loader/order.hpp"
+#include "loader/prefetch.hpp"
 #include "loader/staging.hpp"
+#include "loader/stamps.hpp"
 #include "loader/wakeups.hpp"
 #include "monitor/events.hpp"
 
@@ -22,8 +24,9 @@ namespace feedlane::loader {
 class Delivery {
  public:
   // All must outlive the delivery.
-  Delivery(const Config& config, Memory& memory, Ledger& ledger, monitor::EventQueue& events)
-      : config_(config), memory_(memory), ledger_(ledger), events_(events) {}
+  Delivery(const Config& config, Memory& memory, Stamps& stamps, Prefetch& prefetch, Ledger& ledger,
+           monitor::EventQueue& events)
+      : config_(config), memory_(memory), stamps_(stamps), prefetch_(prefetch), ledger_(ledger), events_(events) {}
   void use(Order& order) { order_ = &order; }
   // Yields batches in registered memory: in the arena itself, or copied to buffers of the pool.
   Status use(pinned::Pool& pool, Error& error);
@@ -56,6 +59,8 @@ class Delivery {
 
   const Config& config_;
   Memory& memory_;
+  Stamps& stamps_;
+  Prefetch& prefetch_;
   Ledger& ledger_;
   monitor::EventQueue& events_;
   Order* order_ = nullptr;

@@ -27,14 +27,21 @@ bool Dispatcher::can_draw() const {
   const bool keeps_one = roster_.stuck() != 0 && ledger_.in_flight() != 0;
   const auto has_slot = [&] { return keeps_one ? memory_.slots.free() > 1 : memory_.slots.any_free(); };
   return has_begun_ && !order_->is_exhausted() && !failure_.is_set() && sampler_error_.code == FEEDLANE_OK &&
-         ledger_.in_flight() < memory_.prefetch.window() && (order_->has_slot() || has_slot());
+         ledger_.in_flight() < prefetch_.window() && (order_->has_slot() || has_slot());
 }
 
 // All that `can_draw` asks for is there but a slot. With a worker that is stuck more than one may have to be free.
 bool Dispatcher::lacks_slot() const {
   if (roster_.stuck() != 0) return true;
-  return has_begun_ && !order_->is_exhausted() && ledger_.in_flight() < memory_.prefetch.window() &&
-         !order_->has_slot() && !memory_.slots.any_free();
+  return has_begun_ && !order_->is_exhausted() && ledger_.in_flight() < prefetch_.window() && !order_->has_slot() &&
+         !memory_.slots.any_free();
+}
+
+// Takes a free slot for a batch.
+bool Dispatcher::take_slot(std::uint32_t& slot) {
+  if (!memory_.slots.take(slot)) return false;
+  stamps_.settle(slot);
+  return true;
 }
 
 Status Dispatcher::dispatch(Error& error) {
@@ -44,7 +51,7 @@ Status Dispatcher::dispatch(Error& error) {
   while (s == FEEDLANE_OK && can_draw()) {
     if (!order_->has_slot()) {
       std::uint32_t slot = 0;
-      if (!memory_.take_slot(slot)) break;
+      if (!take_slot(slot)) break;
       order_->use_slot(slot);
     }
     s = order_->draw(error);
@@ -81,17 +88,15 @@ bool Dispatcher::has_work() const {
 
 bool Dispatcher::is_work_left() const { return has_begun_ && !(order_->is_exhausted() && ledger_.in_flight() == 0); }
 
-Status Dispatcher::handle_overdue_events(Error& error) {
-  if (const Status s = crew_.handle_overdue_events(error); s != FEEDLANE_OK) return s;
+bool Dispatcher::is_overdue() {
   const std::uint64_t long_ago = std::uint64_t{4} * ledger_.slots();
-  if (ledger_.next_id() - looked_at_ < long_ago) return FEEDLANE_OK;
+  if (ledger_.next_id() - looked_at_ < long_ago) return false;
   looked_at_ = ledger_.next_id();
   for (const Member& m : roster_.members())
-    if (m.peer.is_on_its_way()) return crew_.handle_events(error);  // it has no task while others are ready
+    if (m.peer.is_on_its_way()) return true;  // it has no task while others are ready
   for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++)
-    if (const Entry& e = ledger_.at(slot); e.is_out() && looked_at_ - e.id >= long_ago)
-      return crew_.handle_events(error);
-  return FEEDLANE_OK;
+    if (const Entry& e = ledger_.at(slot); e.is_out() && looked_at_ - e.id >= long_ago) return true;
+  return false;
 }
 
 // ---- sending ----
@@ -112,7 +117,7 @@ bool can_take(const Member& m, std::uint32_t prefetch_factor) {
 std::uint32_t Dispatcher::choose_worker(const Entry& entry) {
   // The batches of a worker that is lost go to others, unless nobody else can make them.
   if (entry.home != Entry::anyone && (entry.is_bound || !roster_.at(entry.home).is_lost()))
-    return can_take(roster_.at(entry.home), memory_.prefetch.per_worker()) ? entry.home : Entry::anyone;
+    return can_take(roster_.at(entry.home), prefetch_.per_worker()) ? entry.home : Entry::anyone;
   std::uint32_t best = Entry::anyone;
   bool any_ready = false;
   const auto rank = [&](std::uint32_t w) {
@@ -120,11 +125,10 @@ std::uint32_t Dispatcher::choose_worker(const Entry& entry) {
     const int readiness = m.peer.state() == supervisor::State::ready ? 0 : m.peer.has_attached() ? 1 : 2;
     return std::tuple(readiness, w == entry.avoid ? 1 : 0, m.peer.tasks().unfinished() + m.peer.tasks().revoked());
   };
-  for (std::uint32_t i = 1; i <= crew_.size(); i++) {
-    const std::uint32_t w = (last_chosen_ + i) % crew_.size();
+  for (std::uint32_t i = 1; i <= roster_.size(); i++) {
+    const std::uint32_t w = (last_chosen_ + i) % roster_.size();
     any_ready = any_ready || roster_.at(w).is_ready();
-    if (can_take(roster_.at(w), memory_.prefetch.per_worker()) && (best == Entry::anyone || rank(w) < rank(best)))
-      best = w;
+    if (can_take(roster_.at(w), prefetch_.per_worker()) && (best == Entry::anyone || rank(w) < rank(best))) best = w;
   }
   if (best == Entry::anyone || (any_ready && !roster_.at(best).is_ready())) return Entry::anyone;
   return last_chosen_ = best;
@@ -140,13 +144,13 @@ void Dispatcher::assign_pending() {
     if (memory_.slot_memory.restore(entry.slot, slot_error_) != FEEDLANE_OK) return;  // it stays pending; `next` tells
     supervisor::TaskRing& tasks = roster_.at(w).peer.tasks();
     const std::uint64_t id = ledger_.send(entry.slot, w);
-    memory_.stamps.on_send(entry, order_->epoch(), w);
+    stamps_.on_send(entry, order_->epoch(), w);
     tasks.send(order_->message_for(entry, id));
-    if (config_.has_task_timeout() && tasks.unfinished() == 1) crew_.note_progress(w, os::now_ns());
+    if (config_.has_task_timeout() && tasks.unfinished() == 1) roster_.at(w).note_progress(os::now_ns());
     to_ring_[w] = true;
   });
   // One fence and at most one wake-up for all that a worker got.
-  for (std::uint32_t w = 0; w < crew_.size(); w++) {
+  for (std::uint32_t w = 0; w < roster_.size(); w++) {
     if (to_ring_[w]) roster_.at(w).peer.tasks().ring_doorbell();
     to_ring_[w] = false;
   }
@@ -182,7 +186,7 @@ bool Dispatcher::take_back_queued() {
       static_cast<std::uint32_t>(std::max_element(members.begin(), members.end(), has_less) - members.begin());
   if (take_back_from(most)) return true;
   if (ledger_.abandoned() == 0) return false;  // else all of those may be ones that were abandoned
-  for (std::uint32_t w = 0; w < crew_.size(); w++)
+  for (std::uint32_t w = 0; w < roster_.size(); w++)
     if (w != most && take_back_from(w)) return true;
   return false;
 }

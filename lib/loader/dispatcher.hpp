@@ -19,27 +19,35 @@
 #include "loader/ledger.hpp"
 #include "loader/memory.hpp"
 #include "loader/order.hpp"
+#include "loader/prefetch.hpp"
 #include "loader/staging.hpp"
+#include "loader/stamps.hpp"
 #include "loader/wakeups.hpp"
-#include "supervisor/crew.hpp"
+#include "supervisor/launcher.hpp"
+#include "supervisor/owner.hpp"
+#include "supervisor/roster.hpp"
 
 namespace feedlane::loader {
 
 class Dispatcher final : public supervisor::CrewOwner {
  public:
   // All must outlive the dispatcher.
-  Dispatcher(const Config& config, Memory& memory, Ledger& ledger, Failure& failure, Wakeups& wakeups,
-             monitor::EventQueue& events, supervisor::Crew& crew, Collector& collector)
+  Dispatcher(const Config& config, Memory& memory, Stamps& stamps, const Prefetch& prefetch, Ledger& ledger,
+             Failure& failure, Wakeups& wakeups, monitor::EventQueue& events, supervisor::Roster& roster,
+             Collector& collector)
       : config_(config),
         memory_(memory),
+        stamps_(stamps),
+        prefetch_(prefetch),
         ledger_(ledger),
         failure_(failure),
         wakeups_(wakeups),
         events_(events),
-        crew_(crew),
-        roster_(crew.roster()),
+        roster_(roster),
         collector_(collector) {}
   void use(Order& order);
+  // For loaders with workers: how they are started.
+  void use(const supervisor::Launcher& launcher) { launcher_ = &launcher; }
 
   // ---- an epoch ----
 
@@ -73,18 +81,19 @@ class Dispatcher final : public supervisor::CrewOwner {
   Status obstacle(Error& error) const;
   // Why a task cannot be sent with its slot.
   [[nodiscard]] Error& slot_error() { return slot_error_; }
-  // Handles events if a task sent long ago is unanswered, or a worker must have sent messages that were not read. A
-  // wait notices deaths, but with out-of-order delivery or a slow trainer there may never be a wait.
-  Status handle_overdue_events(Error& error);
+  // Whether a task sent long ago is unanswered, or a worker should have become ready by now. True once per look.
+  [[nodiscard]] bool is_overdue();
 
   // ---- CrewOwner ----
 
-  void on_result(std::uint32_t worker, const shm::ResultMessage& result) override;
+  Status on_result(std::uint32_t worker, const shm::ResultMessage& result, std::uint64_t& blamed,
+                   Error& error) override {
+    return collector_.collect(worker, roster_.at(worker).peer.tasks(), result, blamed, error);
+  }
   void on_ready() override { assign_pending(); }
   std::int64_t on_gone(std::uint32_t worker, const supervisor::Gone& gone) override;
   void on_stuck(std::uint32_t worker) override;
   void on_failure(const Error& error) override { failure_.set(error); }
-  void on_memory_in_doubt() override { memory_.slot_memory.doubt_all(); }
   std::int64_t count_kill(std::uint32_t worker, std::uint64_t task, pid_t pid, const char* how) override;
   [[nodiscard]] supervisor::TaskFacts facts_of(std::uint32_t worker, std::uint64_t task,
                                                std::uint64_t row) const override;
@@ -97,13 +106,12 @@ class Dispatcher final : public supervisor::CrewOwner {
   [[nodiscard]] bool is_work_left() const override;
   [[nodiscard]] bool binds_workers() const override { return order_->has_shards(); }
   [[nodiscard]] bool is_cut_short() const override { return wakeups_.is_closed(); }
-  void on_event(const os::Poller::Event& event) override {
-    if (!wakeups_.handle(event)) crew_.handle(event);
-  }
+  bool take_event(const os::Poller::Event& event) override { return wakeups_.handle(event); }
 
  private:
   // dispatcher.cpp
   [[nodiscard]] bool can_draw() const;
+  bool take_slot(std::uint32_t& slot);
   void assign_pending();
   [[nodiscard]] std::uint32_t choose_worker(const Entry& entry);  // Entry::anyone: none
   bool take_back_queued();
@@ -117,19 +125,21 @@ class Dispatcher final : public supervisor::CrewOwner {
 
   const Config& config_;
   Memory& memory_;
+  Stamps& stamps_;
+  const Prefetch& prefetch_;
   Ledger& ledger_;
   Failure& failure_;
   Wakeups& wakeups_;
   monitor::EventQueue& events_;
-  supervisor::Crew& crew_;
   supervisor::Roster& roster_;
   Collector& collector_;
   Order* order_ = nullptr;
+  const supervisor::Launcher* launcher_ = nullptr;
   bool has_begun_ = false;
   Error sampler_error_;  // not reported yet
   Error slot_error_;     // not reported yet
   std::uint32_t last_chosen_ = 0;
-  std::uint64_t looked_at_ = 0;           // the next task's id at the last look: see handle_overdue_events
+  std::uint64_t looked_at_ = 0;           // the next task's id at the last look: see is_overdue
   bool any_stranded_ = false;             // a stuck worker has a batch, and no slot was free to continue it
   std::uint32_t free_when_stranded_ = 0;  // free slots at the last try
   std::vector<bool> to_ring_;             // workers that were sent tasks

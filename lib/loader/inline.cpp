@@ -68,9 +68,10 @@ void Inline::begin() {
 Status Inline::start(Error& error) {
   if (!order_->has_slot()) {
     std::uint32_t slot = 0;
-    if (!memory_.take_slot(slot))
+    if (!memory_.slots.take(slot))
       return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", memory_.slots.held(), memory_.slots.size(),
                           "the trainer holds all {} slots", memory_.slots.size());
+    stamps_.settle(slot);
     order_->use_slot(slot);
   }
   if (const Status s = order_->draw(error); s != FEEDLANE_OK) return s;
@@ -81,8 +82,8 @@ Status Inline::start(Error& error) {
   const Entry& entry = order_->add_drawn(ledger_);
   slot_ = entry.slot;
   const std::uint64_t id = ledger_.send(slot_, 0);
-  begun_ns_ = static_cast<std::uint64_t>(memory_.stamps.tick());
-  memory_.stamps.on_send(entry, order_->epoch(), UINT32_MAX);
+  begun_ns_ = static_cast<std::uint64_t>(stamps_.tick());
+  stamps_.on_send(entry, order_->epoch(), UINT32_MAX);
   task_.open(order_->message_for(entry, id), memory_.segments.index_list(slot_),
              arena::Slot::of(memory_.segments, slot_));
   task_.unpoison();
@@ -95,7 +96,7 @@ void Inline::finish(Status made, Error& error) {
   const Entry& entry = ledger_.at(slot_);
   Contents& contents = ledger_.contents(slot_);
   const std::uint64_t position = progress_.position;
-  const auto now = static_cast<std::uint64_t>(memory_.stamps.tick());
+  const auto now = static_cast<std::uint64_t>(stamps_.tick());
   shm::ResultMessage result{entry.id, slot_, entry.attempt, made, 0, begun_ns_, now};
   if (made == FEEDLANE_OK) {
     result.rows = static_cast<std::uint32_t>(progress_.made);
@@ -124,8 +125,8 @@ void Inline::finish(Status made, Error& error) {
 
 Status Inline::next(os::Deadline deadline, Delivery& delivery, feedlane_batch& out, Error& error) {
   if (wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
-  (void)memory_.stamps.tick();
-  const Stamps::Wait waited(memory_.stamps);
+  (void)stamps_.tick();
+  const Stamps::Wait waited(stamps_);
   for (;;) {
     if (wakeups_.is_closed()) return FEEDLANE_INTERRUPTED;
     if (failure_.is_set()) {
@@ -135,10 +136,10 @@ Status Inline::next(os::Deadline deadline, Delivery& delivery, feedlane_batch& o
     // Read before slots and buffers are counted: one that is given back in between is free then.
     const bool may_wait = memory_.any_release_pending();
     if (delivery.is_ready()) {
-      memory_.stamps.end_wait();
+      stamps_.end_wait();
       return delivery.yield(out, error);
     }
-    memory_.stamps.begin_wait();  // the time in which the batch is made, too
+    stamps_.begin_wait();  // the time in which the batch is made, too
     Status s = delivery.obstacle(error);
     if (s == FEEDLANE_OK && ledger_.any_done()) s = FEEDLANE_SLOTS_HELD;  // until a stream has given a buffer back
     if (s == FEEDLANE_OK) s = make(deadline, error);
@@ -165,7 +166,7 @@ Status Inline::wait_for_release(os::Deadline deadline, Error& error) {
   std::array<os::Poller::Event, 4> events{};
   std::size_t count = 0;
   const Status s = poller_.wait(deadline, events, count, error);
-  (void)memory_.stamps.tick();
+  (void)stamps_.tick();
   for (const os::Poller::Event& event : std::span(events).first(count)) (void)wakeups_.handle(event);
   return s == FEEDLANE_OK && wakeups_.take_interruption() ? FEEDLANE_INTERRUPTED : s;
 }

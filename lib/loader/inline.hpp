@@ -23,10 +23,11 @@ namespace feedlane::loader {
 class Inline {
  public:
   // All must outlive this.
-  Inline(Config& config, Memory& memory, Ledger& ledger, Failure& failure, Wakeups& wakeups, os::Poller& poller,
-         Collector& collector)
+  Inline(Config& config, Memory& memory, Stamps& stamps, Ledger& ledger, Failure& failure, Wakeups& wakeups,
+         os::Poller& poller, Collector& collector)
       : config_(config),
         memory_(memory),
+        stamps_(stamps),
         ledger_(ledger),
         failure_(failure),
         wakeups_(wakeups),
@@ -50,6 +51,7 @@ class Inline {
 
   Config& config_;
   Memory& memory_;
+  Stamps& stamps_;
   Ledger& ledger_;
   Failure& failure_;
   Wakeups& wakeups_;

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -15,15 +16,32 @@
 namespace feedlane::loader {
 
 Loader::Loader()
-    : crew_(config_, memory_.segments, events_, waiter_, dispatcher_),
-      collector_(config_, memory_, ledger_, failure_),
-      dispatcher_(config_, memory_, ledger_, failure_, wakeups_, events_, crew_, collector_),
-      delivery_(config_, memory_, ledger_, events_),
-      inline_(config_, memory_, ledger_, failure_, wakeups_, waiter_.poller(), collector_),
+    : collector_(config_, memory_, stamps_, ledger_, failure_),
+      dispatcher_(config_, memory_, stamps_, prefetch_, ledger_, failure_, wakeups_, events_, roster_, collector_),
+      crew_(config_, memory_.segments, events_, waiter_, roster_, dispatcher_),
+      delivery_(config_, memory_, stamps_, prefetch_, ledger_, events_),
+      inline_(config_, memory_, stamps_, ledger_, failure_, wakeups_, waiter_.poller(), collector_),
       lender_(memory_, ledger_, wakeups_),
       leases_(lender_, events_) {}
 
 // ---- creating ----
+
+namespace {
+
+void start_prefetch(const Config& config, const Memory& memory, Prefetch& prefetch) {
+  std::uint32_t start = config.prefetch_factor;
+  std::uint32_t limit = start;
+  if (config.chooses_prefetch) {
+    const std::uint32_t slots = memory.slots.size();
+    const std::uint32_t beside = std::min(slots, config.slots_beside());
+    // Rounded up, so that the last slots are used too.
+    limit = std::clamp((slots - beside + config.workers - 1) / config.workers, 1U, config.prefetch_factor);
+    start = std::min(Prefetch::first, limit);
+  }
+  prefetch.use(config.workers, start, limit, memory.counters().prefetch);
+}
+
+}  // namespace
 
 Status Loader::create(const feedlane_loader_config* config, const sampler::Sampler* sampler, pinned::Pool* pool,
                       ForkedMain forked_main, const os::SystemFiles& files, std::unique_ptr<Loader>& out,
@@ -42,7 +60,9 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
   const std::uint64_t state_bytes = order_->resume() ? largest_shard_state(order_->resume()->progress) : 0;
   if (s == FEEDLANE_OK) s = memory_.create(config_, state_bytes, files, events_, error);
   if (s != FEEDLANE_OK) return s;
-  memory_.figures.reserve(memory_.segments);
+  stamps_.use(memory_.segments);
+  start_prefetch(config_, memory_, prefetch_);
+  figures_.reserve(memory_.segments);
   ledger_.reset(memory_.slots.size(), config_.out_of_order);
   config_.epoch_batches = order_->count_batches();
   if (const auto* const sampler = order_->sampler(); sampler != nullptr && *sampler->rank_warning() != '\0') {
@@ -69,7 +89,9 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
     wakeups_.close_in_child();
     ::_exit(forked_main(fd, config_.table, memory_.segments));
   };
-  return crew_.set_up(child_main, files, error);
+  s = crew_.set_up(child_main, files, error);
+  if (s == FEEDLANE_OK) dispatcher_.use(crew_.starter().launcher());
+  return s;
 }
 
 // ---- an epoch ----
@@ -78,7 +100,7 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   if (epoch < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch {} is negative", epoch);
   drop_epoch();
   Status s = FEEDLANE_OK;
-  if (failure_.is_set() || crew_.roster().any_ending()) s = crew_.end(supervisor::patience_with_death_ns, error);
+  if (failure_.is_set() || roster_.any_ending()) s = crew_.end(supervisor::patience_with_death_ns, error);
   // A process that cannot be ended keeps its place; the workers in the others continue.
   if (s == FEEDLANE_E_HUNG && crew_.starter().launcher().can_kill()) s = FEEDLANE_OK;
   failure_.clear();
@@ -92,14 +114,14 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   else s = crew_.starter().start_missing(error);
   if (s != FEEDLANE_OK) return s;
   dispatcher_.set_begun(true);
-  (void)memory_.stamps.tick();
+  (void)stamps_.tick();
   if (crew_.size() != 0) s = dispatcher_.dispatch(error);
   dispatcher_.set_begun(s == FEEDLANE_OK);
   if (s != FEEDLANE_OK) return s;
   order_->resume().reset();
-  memory_.stamps.on_begin({epoch, order_->progress().batches, order_->batches()});
+  stamps_.on_begin({epoch, order_->progress().batches, order_->batches()});
   shm::add(memory_.counters().epochs);
-  memory_.figures.begin(memory_.segments);
+  figures_.begin(memory_.segments);
   return s;
 }
 
@@ -107,8 +129,8 @@ void Loader::drop_epoch() {
   waiter_.cancel();
   dispatcher_.abandon_epoch(crew_.size() != 0, delivery_.staging());
   dispatcher_.set_begun(false);
-  memory_.stamps.on_end();
-  memory_.figures.end();
+  stamps_.on_end();
+  figures_.end();
 }
 
 Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) {
@@ -123,18 +145,17 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
 
 Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& error) {
   waiter_.cancel();
-  bool has_listened = crew_.roster().stuck() == 0;
-  Stamps& stamps = memory_.stamps;
-  const Stamps::Wait waited(stamps);
+  bool has_listened = roster_.stuck() == 0;
+  const Stamps::Wait waited(stamps_);
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // although a worker may ring for ever
-    (void)stamps.tick();
+    (void)stamps_.tick();
     if (wakeups_.is_closed() || wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
-    if (const Status s = dispatcher_.handle_overdue_events(error); s != FEEDLANE_OK) return s;
+    if (const Status s = handle_overdue_events(error); s != FEEDLANE_OK) return s;
     if (outlet_ != nullptr) outlet_->work();
     crew_.sweep();
     if (failure_.ends_at_once()) return obstacle(error);
     if (delivery_.is_ready()) {
-      stamps.end_wait();
+      stamps_.end_wait();
       const Status s = delivery_.yield(out, error);
       if (order_->is_cut()) dispatcher_.abandon_epoch(true, delivery_.staging());
       try {
@@ -143,7 +164,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
       }
       return s;
     }
-    if (deadline.remaining_ns() != 0) stamps.begin_wait();
+    if (deadline.remaining_ns() != 0) stamps_.begin_wait();
     dispatcher_.feed();
     if (delivery_.is_ready()) continue;  // a shard that has nothing left needs no worker
     if (Error* const failure = dispatcher_.sampler_error(); failure != nullptr) {
@@ -151,7 +172,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
       return error.code;
     }
     if (!dispatcher_.is_work_left()) {
-      stamps.end_wait();
+      stamps_.end_wait();
       return finish_epoch(deadline, error);
     }
     if (const Status s = obstacle(error); s != FEEDLANE_OK) {
@@ -165,10 +186,11 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
       return s;
     }
     if (is_last) {
-      stamps.note_absence();
+      stamps_.note_absence();
       return FEEDLANE_TIMEOUT;
     }
-    if (outlet_ != nullptr && dispatcher_.is_out_of_slots()) stamps.end_wait();  // it waits for consumers, not for data
+    if (outlet_ != nullptr && dispatcher_.is_out_of_slots())
+      stamps_.end_wait();  // it waits for consumers, not for data
     if (const Status s = wait(deadline, true, error); s != FEEDLANE_OK) return s;
   }
 }
@@ -186,7 +208,7 @@ Status Loader::obstacle(Error& error) {
     held = outlet_->make_room(error);
   }
   if (held != FEEDLANE_OK) return held;
-  const bool any_there = crew_.roster().any_there();
+  const bool any_there = roster_.any_there();
   if (!any_there && !crew_.starter().launcher().starts_workers())
     return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
                         "no worker is attached or offered: feedlane_loader_open_worker");
@@ -199,7 +221,7 @@ Status Loader::obstacle(Error& error) {
     return error.code;
   }
   // Every start so far has failed, or the processes are gone otherwise: nobody else would start them.
-  const bool may_start = crew_.starter().launcher().owns_processes() && crew_.roster().stuck() < crew_.size();
+  const bool may_start = crew_.starter().launcher().owns_processes() && roster_.stuck() < crew_.size();
   return !any_there && may_start ? crew_.starter().start_missing(error) : FEEDLANE_OK;
 }
 
@@ -207,8 +229,8 @@ Status Loader::obstacle(Error& error) {
 // those that take longer.
 Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
   order_->progress().ended = true;
-  memory_.stamps.on_end();
-  memory_.figures.end();
+  stamps_.on_end();
+  figures_.end();
   if (config_.keep_workers) return FEEDLANE_END;
   config_.dataset.close();
   const Status s = crew_.end_gently(deadline, error);
@@ -217,10 +239,16 @@ Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
 
 // ---- waiting ----
 
+// A wait notices deaths, but with out-of-order delivery or a slow trainer there may never be a wait.
+Status Loader::handle_overdue_events(Error& error) {
+  const bool has_message = crew_.take_overdue();
+  return dispatcher_.is_overdue() || has_message ? crew_.handle_events(error) : FEEDLANE_OK;
+}
+
 // See ring/waiter.hpp for the sequence.
 bool Loader::has_wake_up_work() {
-  return crew_.roster().lanes().any() || dispatcher_.has_work() || delivery_.has_staging_work() ||
-         wakeups_.is_interrupted() || wakeups_.is_closed() || (outlet_ != nullptr && outlet_->has_work());
+  return roster_.lanes().any() || dispatcher_.has_work() || delivery_.has_staging_work() || wakeups_.is_interrupted() ||
+         wakeups_.is_closed() || (outlet_ != nullptr && outlet_->has_work());
 }
 
 Status Loader::wait(os::Deadline deadline, bool wants_batch, Error& error) {
@@ -246,11 +274,11 @@ Status Loader::wait(os::Deadline deadline, bool wants_batch, Error& error) {
   bool has_looked = false;
   const auto handle = [&](const os::Poller::Event& event) {
     if (!std::exchange(has_looked, true)) {
-      (void)memory_.stamps.tick();
+      (void)stamps_.tick();
       crew_.look();
     }
     if (event.tag == Wakeups::outlet_tag) outlet_->on_event();
-    else dispatcher_.on_event(event);
+    else crew_.handle(event);
   };
   const Status s = waiter_.sleep(sweep, until, handle, error);
   if (!has_looked) crew_.look();
@@ -273,8 +301,8 @@ bool Loader::has_news() {
 Status Loader::poll(Error& error) {
   if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   waiter_.cancel();
-  (void)memory_.stamps.tick();
-  memory_.stamps.end_wait();  // the host has work of its own
+  (void)stamps_.tick();
+  stamps_.end_wait();  // the host has work of its own
   if (const Status s = crew_.handle_events(error); s != FEEDLANE_OK) return s;
   crew_.sweep();
   dispatcher_.feed();
@@ -299,8 +327,8 @@ Status Loader::arm(Error& error) {
   if (s != FEEDLANE_OK) return s;
   crew_.audit();
   if (!dispatcher_.has_begun()) return s;
-  (void)memory_.stamps.tick();
-  memory_.stamps.begin_wait();  // the host sleeps, until it calls next or poll
+  (void)stamps_.tick();
+  stamps_.begin_wait();  // the host sleeps, until it calls next or poll
   return s;
 }
 
@@ -321,8 +349,8 @@ std::int64_t Loader::first_epoch() const {
 Status Loader::attend(os::Deadline deadline, Error& error) {
   waiter_.cancel();
   if (wakeups_.is_closed() || wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
-  (void)memory_.stamps.tick();
-  memory_.stamps.end_wait();  // it waits for consumers
+  (void)stamps_.tick();
+  stamps_.end_wait();  // it waits for consumers
   if (dispatcher_.has_begun()) {
     crew_.sweep();
     dispatcher_.feed();
@@ -387,7 +415,7 @@ void Loader::close() {
 
 void Loader::abandon() noexcept {
   crew_.abandon();
-  memory_.stamps.on_end();
+  stamps_.on_end();
   inline_.drop();
   config_.dataset.close();
 }

@@ -32,9 +32,12 @@
 #include "loader/order.hpp"
 #include "loader/outlet.hpp"
 #include "loader/own_lender.hpp"
+#include "loader/prefetch.hpp"
 #include "loader/source.hpp"
+#include "loader/stamps.hpp"
 #include "loader/wakeups.hpp"
 #include "monitor/events.hpp"
+#include "monitor/snapshot.hpp"
 #include "monitor/stats.hpp"
 #include "os/clock.hpp"
 #include "ring/waiter.hpp"
@@ -89,6 +92,7 @@ class Loader final : public Source {
   bool next_event(feedlane_event& out) override { return events_.pop(out); }
   [[nodiscard]] monitor::EventQueue& events() { return events_; }
   [[nodiscard]] const Memory& memory() const { return memory_; }
+  [[nodiscard]] const monitor::EpochFigures& figures() const { return figures_; }
   [[nodiscard]] const Config& config() const { return config_; }
   [[nodiscard]] feedlane_stats stats() const override;
   // Before the first epoch, `batches` is the number of batches of an epoch from its beginning.
@@ -98,6 +102,7 @@ class Loader final : public Source {
   Loader();
   Status set_up(ForkedMain forked_main, pinned::Pool* pool, const os::SystemFiles& files, Error& error);
   Status next_made(os::Deadline deadline, feedlane_batch& out, Error& error);
+  Status handle_overdue_events(Error& error);
   Status wait(os::Deadline deadline, bool wants_batch, Error& error);
   [[nodiscard]] bool has_news();
   [[nodiscard]] bool has_wake_up_work();
@@ -107,15 +112,19 @@ class Loader final : public Source {
 
   Config config_;
   Memory memory_;
+  Stamps stamps_;
+  Prefetch prefetch_;
+  monitor::EpochFigures figures_;
   monitor::EventQueue events_;
   ring::Waiter waiter_;
   Wakeups wakeups_;
   Failure failure_;
   Ledger ledger_;
   std::unique_ptr<Order> order_;
-  supervisor::Crew crew_;
+  supervisor::Roster roster_;
   Collector collector_;
   Dispatcher dispatcher_;
+  supervisor::Crew crew_;
   Delivery delivery_;
   Inline inline_;
   OwnLender lender_;

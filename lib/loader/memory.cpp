@@ -135,25 +135,11 @@ Status Memory::create(const Config& config, std::uint64_t state_bytes, const os:
   if (g.config_bytes != 0) std::memcpy(segments.config(), config.worker_config.data(), g.config_bytes);
   counters().huge_bytes.store(segments.huge_bytes(files), std::memory_order_relaxed);  // no other reader yet
   write_facts(config);
-  stamps.use(segments);
   events.use(segments);
   slots.reset(g.slots, counters(), &segments);
-  start_prefetch(config, g.slots);
   slot_memory.reset(segments);
   segments.poison_payloads();
   return FEEDLANE_OK;
-}
-
-void Memory::start_prefetch(const Config& config, std::uint32_t slot_count) {
-  std::uint32_t start = config.prefetch_factor;
-  std::uint32_t limit = start;
-  if (config.chooses_prefetch) {
-    const std::uint32_t beside = std::min(slot_count, config.slots_beside());
-    // Rounded up, so that the last slots are used too.
-    limit = std::clamp((slot_count - beside + config.workers - 1) / config.workers, 1U, config.prefetch_factor);
-    start = std::min(Prefetch::first, limit);
-  }
-  prefetch.use(config.workers, start, limit, counters().prefetch);
 }
 
 void Memory::restore_free_slots() {

@@ -8,11 +8,8 @@
 #include "arena/slot_table.hpp"
 #include "base/error.hpp"
 #include "loader/config.hpp"
-#include "loader/prefetch.hpp"
 #include "loader/slot_memory.hpp"
-#include "loader/stamps.hpp"
 #include "monitor/events.hpp"
-#include "monitor/snapshot.hpp"
 #include "os/limits.hpp"
 #include "shm/segment.hpp"
 
@@ -27,18 +24,9 @@ class Memory {
   shm::Segments segments;
   arena::SlotTable slots;
   SlotMemory slot_memory;
-  Stamps stamps;
-  monitor::EpochFigures figures;
-  Prefetch prefetch;
   // Releases that still wait for a stream. Each may free a slot.
   std::atomic<std::uint32_t> pending_releases{0};
 
-  // Takes a free slot for a batch.
-  bool take_slot(std::uint32_t& slot) {
-    if (!slots.take(slot)) return false;
-    stamps.settle(slot);
-    return true;
-  }
   [[nodiscard]] shm::LoaderCounters& counters() const { return *segments.counters(); }
   [[nodiscard]] bool any_release_pending() const {
     // Acquire: pairs with the release in OwnLender::on_end, so that the freed slot is visible.
@@ -52,7 +40,6 @@ class Memory {
   Status plan(const Config& config, std::uint64_t state_bytes, monitor::EventQueue& events, shm::Geometry& geometry,
               Error& error) const;
   void write_facts(const Config& config);
-  void start_prefetch(const Config& config, std::uint32_t slot_count);
   Status create_segments(const Config& config, const shm::Geometry& geometry, const os::SystemFiles& files,
                          Error& error);
 };

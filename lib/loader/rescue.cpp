@@ -28,35 +28,7 @@ std::uint32_t kept_by_stuck(const Ledger& ledger, const supervisor::Roster& rost
 
 }  // namespace
 
-// ---- results and lookups for the crew ----
-
-void Dispatcher::on_result(std::uint32_t worker, const shm::ResultMessage& result) {
-  Member& m = roster_.at(worker);
-  if (m.peer.is_thread()) roster_.unstick(worker);  // it answers again
-  supervisor::TaskRing& tasks = m.peer.tasks();
-  if (result.status == FEEDLANE_ABANDONED && tasks.forget_revoked(result.id)) return;
-  const Entry* entry = ledger_.match(result, worker);
-  if (entry == nullptr) {
-    Error error;
-    (void)error.refuse(FEEDLANE_E_CORRUPT, "result.slot", result.slot, ledger_.slots(),
-                       "worker {} sent a result for slot {} that it has no task for", worker, result.slot);
-    return crew_.disown(worker, 0, error);
-  }
-  if (entry->state == State::sent && result.status == FEEDLANE_ABANDONED && tasks.may_decline(result.id)) {
-    ledger_.requeue(entry->slot);
-  } else if (entry->state == State::abandoned) {
-    shm::add(memory_.counters().late_results);
-    ledger_.retire(entry->slot);
-    memory_.slots.put_back(entry->slot);
-  } else {
-    Error error;
-    if (collector_.read_result(*entry, result, error) != FEEDLANE_OK) return crew_.disown(worker, entry->id, error);
-  }
-  tasks.count_answer();
-  // It has said that it is ready, and a trainer that never has to wait would not hear it.
-  if (m.peer.state() != supervisor::State::ready) crew_.expect_events();
-  if (config_.has_task_timeout()) crew_.note_progress(worker, os::now_ns());
-}
+// ---- lookups for the crew ----
 
 std::int64_t Dispatcher::count_kill(std::uint32_t worker, std::uint64_t task, pid_t pid, const char* how) {
   const Entry* entry = ledger_.find(task, worker);
@@ -95,6 +67,7 @@ std::int64_t Dispatcher::on_gone(std::uint32_t worker, const supervisor::Gone& g
     }
   }
   order_->on_gone(worker, gone.how, gone.pid);
+  if (gone.leaves_memory_in_doubt) memory_.slot_memory.doubt_all();
   if (!gone.is_stopping) memory_.restore_free_slots();
   return in_hand;
 }
@@ -119,7 +92,7 @@ void Dispatcher::quarantine(const Entry& entry, std::uint32_t worker) {
 // ---- a worker is stuck ----
 
 void Dispatcher::restate_stuck() {
-  for (std::uint32_t w = 0; w < crew_.size(); w++)
+  for (std::uint32_t w = 0; w < roster_.size(); w++)
     if (roster_.at(w).is_stuck) order_->on_stuck(w, description_of(roster_.at(w)));
 }
 
@@ -155,7 +128,7 @@ void Dispatcher::rescue_stranded() {
 // False: there is no slot to continue in.
 bool Dispatcher::rescue(const Entry& entry) {
   std::uint32_t other = 0;
-  if (!memory_.take_slot(other)) return false;
+  if (!take_slot(other)) return false;
   const std::uint32_t worker = entry.worker;
   shm::write_list(memory_.segments.index_list(other), memory_.segments.index_list(entry.slot), entry.rows);
   ledger_.move(entry.slot, other);
@@ -209,19 +182,19 @@ Status Dispatcher::obstacle_of_stuck(Error& error) const {
   }
   // A worker that starts, or will be started, may continue.
   const auto is_out = [](const Member& m) { return m.is_stuck || !m.is_there(); };
-  const bool may_come = crew_.starter().launcher().starts_workers() && roster_.stuck() < crew_.size();
+  const bool may_come = launcher_->starts_workers() && roster_.stuck() < roster_.size();
   if (ledger_.pending() == 0 || may_come || !std::all_of(members.begin(), members.end(), is_out)) return FEEDLANE_OK;
-  const std::uint32_t workers = crew_.size();
+  const std::uint32_t workers = roster_.size();
   if (roster_.stuck() < workers)
     return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
                         "{} of {} workers can't be ended, and no other is attached or offered: "
                         "feedlane_loader_open_worker",
                         roster_.stuck(), workers);
-  if (!crew_.starter().launcher().can_kill())
-    return error.refuse(FEEDLANE_E_HUNG, crew_.starter().launcher().blamed_argument(), workers, workers,
+  if (!launcher_->can_kill())
+    return error.refuse(FEEDLANE_E_HUNG, launcher_->blamed_argument(), workers, workers,
                         "all {} threads hang: nobody is left to make the batches", workers);
   return error.refuse(
-      FEEDLANE_E_HUNG, crew_.starter().launcher().blamed_argument(), workers, workers,
+      FEEDLANE_E_HUNG, launcher_->blamed_argument(), workers, workers,
       "none of the {} workers could be ended by SIGKILL: nobody is left to make the batches, until one is "
       "gone",
       workers);

@@ -51,9 +51,7 @@ bool Wakeups::take_interruption() {
   return is_interrupted() && interrupted_.exchange(false, std::memory_order_relaxed);  // relaxed: guards no data
 }
 
-Status Wakeups::set_alarm(os::Deadline deadline, Error& error) {
-  return os::set_timer(timer_.get(), deadline, error);
-}
+Status Wakeups::set_alarm(os::Deadline deadline, Error& error) { return os::set_timer(timer_.get(), deadline, error); }
 
 bool Wakeups::handle(const os::Poller::Event& event) {
   if (event.tag == outlet_tag) return true;

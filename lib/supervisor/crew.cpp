@@ -38,21 +38,35 @@ Status Crew::open_worker(std::int32_t& id, os::Fd& fd, Error& error) {
 
 void Crew::sweep() {
   for (ring::Lanes::Message m = roster_.lanes().peek(); m.data != nullptr; m = roster_.lanes().peek()) {
-    owner_.on_result(m.lane, shm::read_once<shm::ResultMessage>(m.data));  // if this throws, the result stays
+    handle_result(m.lane, m.data);  // if this throws, the result stays
     roster_.lanes().release(m.lane);
   }
+}
+
+void Crew::handle_result(std::uint32_t w, const std::byte* message) {
+  Member& m = roster_.at(w);
+  if (m.peer.is_thread()) roster_.unstick(w);  // it answers again
+  Error error;
+  std::uint64_t blamed = 0;
+  const Status s = owner_.on_result(w, shm::read_once<shm::ResultMessage>(message), blamed, error);
+  if (s == FEEDLANE_ABANDONED) return;
+  if (s != FEEDLANE_OK) return disown(w, blamed, error);
+  // Its Ready is waiting in the socket, and a trainer that never has to wait would not receive it.
+  if (m.peer.state() != State::ready) is_overdue_ = true;
+  if (settings_.has_task_timeout()) m.note_progress(os::now_ns());
 }
 
 void Crew::drain_lane(std::uint32_t w) {
   while (roster_.lanes().is_open(w)) {
     const ring::Lanes::Message m = roster_.lanes().peek_lane(w);
     if (m.data == nullptr) return;
-    owner_.on_result(w, shm::read_once<shm::ResultMessage>(m.data));
+    handle_result(w, m.data);
     roster_.lanes().release(w);
   }
 }
 
 void Crew::handle(const os::Poller::Event& event) {
+  if (owner_.take_event(event)) return;
   const Tag tag = Tag::unpack(event.tag);
   if (tag.worker >= size()) return;  // not the crew's
   const Peer& peer = roster_.at(tag.worker).peer;
@@ -67,15 +81,11 @@ void Crew::handle(const os::Poller::Event& event) {
 Status Crew::handle_events(Error& error) {
   // Each worker has a doorbell, a process and a socket, on which it sends three messages before its end.
   const std::size_t rounds = 4 * (3 * size() / ring::Waiter::max_events + 1);
-  const auto handle_one = [this](const os::Poller::Event& event) { owner_.on_event(event); };
+  const auto handle_one = [this](const os::Poller::Event& event) { handle(event); };
   if (const Status s = waiter_.poll(rounds, handle_one, error); s != FEEDLANE_OK) return s;
   audit();
   if (next_deadline().remaining_ns() == 0) check_deadlines();
   return FEEDLANE_OK;
-}
-
-Status Crew::handle_overdue_events(Error& error) {
-  return std::exchange(has_overdue_events_, false) ? handle_events(error) : FEEDLANE_OK;
 }
 
 // Receives a message. Opens the worker's lane when it attaches; before that it has no results.
@@ -190,7 +200,7 @@ void Crew::handle_end(std::uint32_t w) {
   const bool has_left = peer.has_left() && !peer.is_child();  // for a child, the way its process ended counts
   const bool had_attached = peer.has_attached();
   const bool was_ready = peer.state() == State::ready;
-  if (!peer.has_left() && !peer.is_thread()) owner_.on_memory_in_doubt();
+  const bool leaves_memory_in_doubt = !peer.has_left() && !peer.is_thread();
   const os::Ending ending = peer.reap();
   Words how;
   describe_end(m, ending, settings_, oom_kills, how);
@@ -200,7 +210,7 @@ void Crew::handle_end(std::uint32_t w) {
   const std::uint64_t blamed = refused != 0 ? refused : peer.tasks().in_hand();
   // A worker that was refused when it attached may have begun a task before it was killed. That task is not to blame.
   const bool counts_kill = had_attached && !m.is_undead() && !m.lost_message;
-  const Gone gone{how, peer.pid(), blamed, counts_kill, is_stopping_};
+  const Gone gone{how, peer.pid(), blamed, counts_kill, is_stopping_, leaves_memory_in_doubt};
   const std::int64_t in_hand = owner_.on_gone(w, gone);
   roster_.unstick(w);
   m.end_deadline = os::Deadline::never();

@@ -8,7 +8,9 @@
 // Used by the loader's thread only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -29,11 +31,12 @@ class Crew {
  public:
   // All arguments must outlive the crew.
   Crew(const Settings& settings, shm::Segments& segments, monitor::EventQueue& events, ring::Waiter& waiter,
-       CrewOwner& owner)
+       Roster& roster, CrewOwner& owner)
       : settings_(settings),
         segments_(segments),
         events_(events),
         waiter_(waiter),
+        roster_(roster),
         owner_(owner),
         deadlines_(settings),
         starter_(settings, segments, events, waiter, owner, roster_, deadlines_) {}
@@ -41,8 +44,6 @@ class Crew {
   Crew& operator=(const Crew&) = delete;
 
   Status set_up(ChildMain child_main, const os::SystemFiles& files, Error& error);
-  [[nodiscard]] Roster& roster() { return roster_; }
-  [[nodiscard]] const Roster& roster() const { return roster_; }
   [[nodiscard]] Starter& starter() { return starter_; }
   // Number of workers; 0: the loader is inline.
   [[nodiscard]] std::uint32_t size() const { return roster_.size(); }
@@ -59,10 +60,8 @@ class Crew {
   void handle(const os::Poller::Event& event);
   // Handles pending deaths and messages and missed deadlines. Doesn't wait.
   Status handle_events(Error& error);
-  // Calls handle_events if a worker's socket must hold a message that was not received.
-  Status handle_overdue_events(Error& error);
-  // Called for a result of a worker whose Ready was not received: it is waiting in the socket.
-  void expect_events() { has_overdue_events_ = true; }
+  // Whether a worker's socket must hold a message that was not received. False from then on.
+  bool take_overdue() { return std::exchange(is_overdue_, false); }
   // Compares the workers' rows and lanes with what the trainer knows. Call it with the doorbell armed before a sleep: a
   // worker rings after it has marked a task answered, so a change after the audit wakes the trainer.
   void audit();
@@ -70,10 +69,6 @@ class Crew {
   // When the next deadline of a worker passes, and when the trainer must look again: see Deadlines.
   [[nodiscard]] os::Deadline next_deadline() const { return deadlines_.next(roster_.members()); }
   [[nodiscard]] os::Deadline next_look() const { return deadlines_.next_look(roster_.members()); }
-  // Ends a worker whose row or results cannot be valid. The rest of its lane is ignored, and its tasks go to others
-  // only after its end. `task`: the task to blame, 0: none.
-  void disown(std::uint32_t worker, std::uint64_t task, const Error& why);
-  void note_progress(std::uint32_t worker, std::int64_t at_ns) { deadlines_.note_progress(roster_.at(worker), at_ns); }
 
   // ---- ending ----
 
@@ -90,6 +85,7 @@ class Crew {
   // crew.cpp
   Peer::Message receive(std::uint32_t w, Error& error);
   void handle_message(std::uint32_t w);
+  void handle_result(std::uint32_t w, const std::byte* message);
   void read_last_messages(std::uint32_t w);
   void drain_lane(std::uint32_t w);
   void handle_end(std::uint32_t w);
@@ -102,6 +98,7 @@ class Crew {
   void give_up_death(std::uint32_t w);
   void stick(std::uint32_t w);
   void audit(std::uint32_t w, std::uint64_t oldest);
+  void disown(std::uint32_t w, std::uint64_t task, const Error& why);
 
   // ending.cpp
   void ask_each_to_end();
@@ -113,15 +110,15 @@ class Crew {
   shm::Segments& segments_;
   monitor::EventQueue& events_;
   ring::Waiter& waiter_;
+  Roster& roster_;
   CrewOwner& owner_;
-  Roster roster_;
   Deadlines deadlines_;
   Starter starter_;
   std::vector<std::uint64_t> oldest_;  // used by `audit`
   os::SystemFiles files_;
   std::int64_t oom_kills_ = -1;  // count of this memory cgroup when the loader was created, -1: unknown
   bool is_stopping_ = false;
-  bool has_overdue_events_ = false;
+  bool is_overdue_ = false;
 };
 
 }  // namespace feedlane::supervisor

@@ -37,11 +37,6 @@ class Deadlines {
   // Which deadline of this worker has passed.
   [[nodiscard]] Missed missed_by(const Member& m) const;
 
-  // The worker has made progress: restarts the time limit of its task.
-  void note_progress(Member& m, std::int64_t at_ns) const {
-    m.progress_ns = at_ns;
-    m.excused = 0;
-  }
   // By when a worker has to attach, and then to open its data set. FEEDLANE_FOREVER: no limit.
   [[nodiscard]] std::int64_t attach_deadline_ns(bool has_one) const;
   [[nodiscard]] std::int64_t open_deadline_ns() const;

@@ -24,7 +24,7 @@ void wait_for_tracers(const CrewOwner& owner) {
 
 // Checks the clock in every round, because a worker that never stops ringing causes an event in each.
 Status Crew::wait_for_ends(os::Deadline deadline, bool is_interruptible, Error& error) {
-  const auto handle_one = [this](const os::Poller::Event& event) { owner_.on_event(event); };
+  const auto handle_one = [this](const os::Poller::Event& event) { handle(event); };
   while (roster_.any_there()) {
     const Status s = waiter_.sleep_on_descriptors(deadline, handle_one, error);
     if (owner_.is_cut_short()) return FEEDLANE_INTERRUPTED;
@@ -42,7 +42,7 @@ Status Crew::wait_for_undead(std::int64_t death_ns, Error& error) {
     std::int64_t last = 0;
     for (const Member& m : roster_.members())
       if (m.is_undead()) last = std::max(last, m.peer.killed_ns() + death_ns);
-    const auto handle_one = [this](const os::Poller::Event& event) { owner_.on_event(event); };
+    const auto handle_one = [this](const os::Poller::Event& event) { handle(event); };
     const Status s = waiter_.sleep_on_descriptors(os::Deadline::at(last), handle_one, error);
     if (owner_.is_cut_short()) return FEEDLANE_INTERRUPTED;
     if (s < 0) return s;

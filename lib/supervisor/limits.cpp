@@ -131,17 +131,19 @@ void Crew::audit(std::uint32_t w, std::uint64_t oldest) {
     return disown(w, blamed, error);
   }
   // Beginning a task counts as progress. So a worker can extend its deadline at most once per task, whatever it writes.
-  if (marks.begun > m.seen_task && owner_.has_task(w, marks.begun)) deadlines_.note_progress(m, now);
+  if (marks.begun > m.seen_task && owner_.has_task(w, marks.begun)) m.note_progress(now);
   m.seen_task = marks.begun;
   // Passing over a sample that its shard delivered before counts as progress too, because it takes as long as making
   // the sample did. This extends the deadline at most once per such sample.
   const std::uint64_t passed_over = tasks.passed_over();
   if (passed_over > m.seen_passed_over && passed_over <= owner_.delivered_by(w)) {
-    deadlines_.note_progress(m, now);
+    m.note_progress(now);
     m.seen_passed_over = passed_over;
   }
 }
 
+// Ends a worker whose row or results cannot be valid. The rest of its lane is ignored, and its tasks go to others only
+// after its end. `task`: the task to blame, 0: none.
 void Crew::disown(std::uint32_t w, std::uint64_t task, const Error& why) {
   Member& m = roster_.at(w);
   Error error = why;

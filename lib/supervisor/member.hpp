@@ -41,6 +41,11 @@ struct Member {
   Loss loss = Loss::exit;           // if so, why
   std::int64_t start_again_ns = 0;  // when to try again to start a replacement; 0: no retry is due
 
+  // The worker has made progress: restarts the time limit of its task.
+  void note_progress(std::int64_t at_ns) {
+    progress_ns = at_ns;
+    excused = 0;
+  }
   void reset_generation() {
     is_stuck = lost_message = is_late = is_invalid = has_hung_up = was_given_up = false;
     refused_task = 0;

@@ -18,9 +18,10 @@ namespace feedlane::supervisor {
 struct Gone {
   const char* how;  // text after "worker 1: process 2 "
   pid_t pid;
-  std::uint64_t blamed_task;  // the task that it had in hand, or was cut off for
-  bool counts_kill;           // false: it was counted when the worker got stuck, or the task is not to blame
-  bool is_stopping;           // all workers are being ended
+  std::uint64_t blamed_task;    // the task that it had in hand, or was cut off for
+  bool counts_kill;             // false: it was counted when the worker got stuck, or the task is not to blame
+  bool is_stopping;             // all workers are being ended
+  bool leaves_memory_in_doubt;  // it could write all slots, and ended without Leaving
 };
 
 // A worker's task, for messages. batch -1: the worker has no such task.
@@ -31,7 +32,9 @@ struct TaskFacts {
 
 class CrewOwner {
  public:
-  virtual void on_result(std::uint32_t worker, const shm::ResultMessage& result) = 0;
+  // ABANDONED: the task was taken back before. E_CORRUPT: the result is invalid; `blamed` is the task to blame, 0: none.
+  virtual Status on_result(std::uint32_t worker, const shm::ResultMessage& result, std::uint64_t& blamed,
+                           Error& error) = 0;
   // A worker can take tasks now.
   virtual void on_ready() = 0;
   // A worker is gone: its tasks go to others. Returns the batch that it had in hand, -1: none.
@@ -40,8 +43,6 @@ class CrewOwner {
   virtual void on_stuck(std::uint32_t worker) = 0;
   // The workers cannot continue: from now on `next` returns this error.
   virtual void on_failure(const Error& error) = 0;
-  // A worker that could write all slots ended without Leaving.
-  virtual void on_memory_in_doubt() = 0;
 
   // The worker is stuck with this task. Counts as a death, so that a batch which makes every worker stuck is given up.
   // Returns the batch, -1: the worker has no such task. `how`: as in Gone.
@@ -59,8 +60,8 @@ class CrewOwner {
   [[nodiscard]] virtual bool binds_workers() const = 0;
   // Whether the loader was closed, so that waits end with INTERRUPTED.
   [[nodiscard]] virtual bool is_cut_short() const = 0;
-  // An event of the waiter while the crew waits. The owner passes the crew's events to Crew::handle.
-  virtual void on_event(const os::Poller::Event& event) = 0;
+  // Handles an event that comes while the crew waits. False: the event is not the owner's.
+  virtual bool take_event(const os::Poller::Event& event) = 0;
 
  protected:
   ~CrewOwner() = default;

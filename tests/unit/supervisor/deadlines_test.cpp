@@ -178,7 +178,7 @@ TEST_CASE("a trainer that was away for half of a deadline gives its workers thei
     CHECK(working.progress_ns == (i <= 8 ? f.now() : 1));
     CHECK(opening.start_deadline_ns == (i <= 8 ? f.now() + 4 : 1));
   }
-  f.deadlines.note_progress(working, f.now());
+  working.note_progress(f.now());
   CHECK(working.excused == 0);
 }
 
