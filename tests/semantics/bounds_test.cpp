@@ -132,7 +132,7 @@ TEST_CASE("bottleneck: data sets that open are starting; without an epoch there 
   }));
   const feedlane_diagnosis d = diagnosis_of(l.get());
   CHECK_MESSAGE(d.bound == FEEDLANE_BOUND_STARTING, d.text);
-  CHECK(std::string(d.text).find("2 of 2 open their data sets") != std::string::npos);
+  CHECK(std::string(d.text).find("2 of 2 are opening their data sets") != std::string::npos);
   CHECK(worker_of(l.get(), 0).state_since_ns <= now_ns());
   gate.open();
   (void)take_outcomes(l.get());
