@@ -103,7 +103,8 @@ Status Batch::load(std::span<const std::byte> state, Error& error) {
 
 }  // namespace
 
-Status make_batch(const feedlane_sampler_config& config, const Sampler* inner, Made& out, Error& error) {
+Status make_batch(const feedlane_sampler_config& config, const Sampler* inner, const Environment&, Made& out,
+                  Error& error) {
   if (inner == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "config.inner", 0, 1, "config.inner is NULL");
   constexpr std::int64_t most = std::int64_t{1} << 30;  // same limit as a loader's batch_size
   if (inner->batch_rows() > 0)

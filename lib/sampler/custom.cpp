@@ -212,7 +212,7 @@ Status Custom::load(std::span<const std::byte> state, Error& error) {
 
 }  // namespace
 
-Status make_custom(const feedlane_sampler_config& config, Made& out, Error& error) {
+Status make_custom(const feedlane_sampler_config& config, const Sampler*, const Environment&, Made& out, Error& error) {
   feedlane_sampler_callbacks callbacks;
   if (const Status s = read_versioned(config.callbacks, callbacks, "config.callbacks", error); s != FEEDLANE_OK)
     return s;

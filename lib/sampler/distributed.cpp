@@ -80,8 +80,8 @@ Status check(const feedlane_sampler_config& c, Error& error) {
 
 }  // namespace
 
-Status make_distributed(const feedlane_sampler_config& config, const Environment& environment, Made& out,
-                        Error& error) {
+Status make_distributed(const feedlane_sampler_config& config, const Sampler*, const Environment& environment,
+                        Made& out, Error& error) {
   Status s = check(config, error);
   if (s != FEEDLANE_OK) return s;
   RankSource rank;

@@ -166,7 +166,8 @@ Status read_weights(std::span<const double> weights, std::span<const std::int64_
 
 }  // namespace
 
-Status make_mixture(const feedlane_sampler_config& config, const Environment& environment, Made& out, Error& error) {
+Status make_mixture(const feedlane_sampler_config& config, const Sampler*, const Environment& environment, Made& out,
+                    Error& error) {
   feedlane_sampler_config c = config;
   const std::int64_t* const lengths = c.lengths;
   const double* const weights = c.weights;

@@ -110,7 +110,7 @@ void ComputedRandom::read(std::int64_t first, std::int64_t* indices, std::uint64
 
 }  // namespace
 
-Status make_random(const feedlane_sampler_config& config, Made& out, Error& error) {
+Status make_random(const feedlane_sampler_config& config, const Sampler*, const Environment&, Made& out, Error& error) {
   feedlane_sampler_config c = config;
   if (c.length <= 0)
     return refuse(error, "config.length", c.length, 1, "a random sampler needs a data set that isn't empty");

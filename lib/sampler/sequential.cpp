@@ -27,7 +27,8 @@ class Sequential final : public Listed {
 
 }  // namespace
 
-Status make_sequential(const feedlane_sampler_config& config, Made& out, Error& error) {
+Status make_sequential(const feedlane_sampler_config& config, const Sampler*, const Environment&, Made& out,
+                       Error& error) {
   if (config.length < 0) return refuse(error, "config.length", config.length, 0, "must not be negative");
   out = std::make_unique<Sequential>(config.length);
   return FEEDLANE_OK;

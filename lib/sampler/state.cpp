@@ -9,9 +9,13 @@ constexpr std::uint32_t mark = 0x314d5346;  // "FSM1"
 constexpr std::size_t checksum_bytes = 8;
 
 const char* name_of(std::uint32_t kind) {
-  constexpr const char* names[] = {"sequential", "random", "subset", "weighted", "distributed",
-                                   "batch",      "custom", "tokens", "mixture"};
-  return kind >= 1 && kind <= std::size(names) ? names[kind - 1] : "later";
+  switch (kind) {
+#define FEEDLANE_SAMPLER_NAME(name, constant, number) \
+  case number: return #name;
+    FEEDLANE_SAMPLER_KINDS(FEEDLANE_SAMPLER_NAME)
+#undef FEEDLANE_SAMPLER_NAME
+    default: return "later";
+  }
 }
 
 Status refuse(Error& error, std::uint64_t found, std::uint64_t needed, const char* what) {

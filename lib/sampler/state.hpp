@@ -8,20 +8,9 @@
 
 #include "base/bytes.hpp"
 #include "base/error.hpp"
+#include "sampler/kinds.hpp"
 
 namespace feedlane::sampler {
-
-enum class Kind : std::uint32_t {
-  sequential = 1,
-  random,
-  subset,
-  weighted,
-  distributed,
-  batch,
-  custom,
-  tokens,
-  mixture
-};
 
 struct Fact {
   const char* name;

@@ -56,7 +56,7 @@ class Subset final : public Listed {
 
 }  // namespace
 
-Status make_subset(const feedlane_sampler_config& config, Made& out, Error& error) {
+Status make_subset(const feedlane_sampler_config& config, const Sampler*, const Environment&, Made& out, Error& error) {
   const std::uint64_t count = config.count;
   if (config.indices == nullptr && count != 0)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.indices", 0, 1, "config.indices is NULL and config.count is {}",

@@ -218,7 +218,8 @@ Status read_lengths(std::span<const std::int64_t> lengths, const feedlane_sample
 
 }  // namespace
 
-Status make_tokens(const feedlane_sampler_config& config, const Environment& environment, Made& out, Error& error) {
+Status make_tokens(const feedlane_sampler_config& config, const Sampler*, const Environment& environment, Made& out,
+                   Error& error) {
   feedlane_sampler_config c = config;
   const std::int64_t* const lengths = c.lengths;
   const std::uint64_t count = c.count;

@@ -106,7 +106,8 @@ Status check(std::span<const double> weights, std::int64_t& positive, Error& err
 
 }  // namespace
 
-Status make_weighted(const feedlane_sampler_config& config, Made& out, Error& error) {
+Status make_weighted(const feedlane_sampler_config& config, const Sampler*, const Environment&, Made& out,
+                     Error& error) {
   feedlane_sampler_config c = config;
   const double* const weights = c.weights;
   const std::uint64_t count = c.count;

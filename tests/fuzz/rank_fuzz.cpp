@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   config.length = in.u8();
   config.no_shuffle = 1;
   std::unique_ptr<sampler::Sampler> sampler;
-  PROMISE(sampler::make_distributed(config, environment, sampler, error) == s);
+  PROMISE(sampler::make_distributed(config, nullptr, environment, sampler, error) == s);
   if (s != FEEDLANE_OK) return 0;
   PROMISE(std::string(sampler->rank_source()) == rank.source);
   PROMISE(sampler->place().first == rank.rank && sampler->place().stride == rank.world);

@@ -67,7 +67,7 @@ std::unique_ptr<sampler::Sampler> distributed(std::int64_t length, std::int32_t 
   config.no_shuffle = 1;
   std::unique_ptr<sampler::Sampler> s;
   Error error;
-  REQUIRE(sampler::make_distributed(config, {}, s, error) == FEEDLANE_OK);
+  REQUIRE(sampler::make_distributed(config, nullptr, {}, s, error) == FEEDLANE_OK);
   return s;
 }
 

@@ -33,7 +33,7 @@ std::unique_ptr<Sampler> shuffled(std::int64_t length, std::uint64_t seed) {
   feedlane_sampler_config config{};
   config.length = length;
   config.seed = seed;
-  REQUIRE(make_random(config, sampler, error) == FEEDLANE_OK);
+  REQUIRE(make_random(config, nullptr, {}, sampler, error) == FEEDLANE_OK);
   return sampler;
 }
 
@@ -157,7 +157,7 @@ TEST_CASE("impossible lengths are refused with the number") {
   for (const std::int64_t length : {std::int64_t{0}, std::int64_t{-5}}) {
     feedlane_sampler_config config{};
     config.length = length;
-    CHECK(make_random(config, sampler, error) == FEEDLANE_E_ARGUMENT);
+    CHECK(make_random(config, nullptr, {}, sampler, error) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(error.argument) == "config.length");
     CHECK(error.found == length);
     CHECK(error.needed == 1);

@@ -22,7 +22,7 @@ Pointer shuffled() {
   config.length = 10;
   config.seed = 4;
   config.num_samples = 23;
-  REQUIRE(feedlane::sampler::make_random(config, s, error) == FEEDLANE_OK);
+  REQUIRE(feedlane::sampler::make_random(config, nullptr, {}, s, error) == FEEDLANE_OK);
   return s;
 }
 
@@ -33,7 +33,7 @@ Pointer distributed(std::int32_t world, std::int32_t rank) {
   config.length = 47;
   config.world = world;
   config.rank = rank;
-  REQUIRE(feedlane::sampler::make_distributed(config, {}, s, error) == FEEDLANE_OK);
+  REQUIRE(feedlane::sampler::make_distributed(config, nullptr, {}, s, error) == FEEDLANE_OK);
   return s;
 }
 
@@ -169,7 +169,7 @@ TEST_CASE("a distributed sampler, its copies and batches name the source of the 
     const std::string wanted = name;
     return wanted == "RANK" ? "1" : wanted == "WORLD_SIZE" ? "2" : wanted == "PMI_RANK" ? "0" : nullptr;
   };
-  REQUIRE(feedlane::sampler::make_distributed(config, environment, s, error) == FEEDLANE_OK);
+  REQUIRE(feedlane::sampler::make_distributed(config, nullptr, environment, s, error) == FEEDLANE_OK);
   CHECK(std::string(s->rank_source()) == "torchrun");
   CHECK(std::string(s->clone()->rank_warning()).find("PMI_RANK") != std::string::npos);
 }
