@@ -53,15 +53,6 @@ E_UNSUPPORTED: int
 SAMPLE_RETRIED: int
 SAMPLE_SUBSTITUTED: int
 SAMPLE_SKIPPED: int
-SAMPLER_SEQUENTIAL: int
-SAMPLER_RANDOM: int
-SAMPLER_SUBSET: int
-SAMPLER_WEIGHTED: int
-SAMPLER_BATCH: int
-SAMPLER_DISTRIBUTED: int
-SAMPLER_TOKENS: int
-SAMPLER_MIXTURE: int
-SAMPLER_CUSTOM: int
 SHUFFLE_TORCH: int
 SHUFFLE_FEISTEL: int
 SHUFFLE_TORCH_LOADER: int
@@ -201,7 +192,7 @@ class Sampler:
     def __new__(cls, kind: int, /, *, indices: ReadableBuffer = ..., lengths: ReadableBuffer = ...,
                 weights: ReadableBuffer = ..., from_: ReadableBuffer = ..., inner: Sampler = ..., callbacks: _Indices = ...,
                 **numbers: int) -> Sampler:
-        """kind: SAMPLER_*. The other arguments are the fields of feedlane_sampler_config. Arrays are copied: `indices`,
+        """kind: samplers._Kind. The other arguments are the fields of feedlane_sampler_config. Arrays are copied: `indices`,
         `lengths` and `from_` have int64 elements, `weights` float64. callbacks: called with the GIL held. Raises ArgumentError,
         LimitError or OutOfMemory. Raises TypeError if there is no such field, ValueError if arrays that belong together differ
         in length, and BufferError, or numpy's ValueError, if an array is not contiguous."""

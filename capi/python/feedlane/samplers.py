@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import enum
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +15,20 @@ _A = TypeVar("_A")
 _R = TypeVar("_R")
 
 _LARGEST_BATCH = 65536  # most rows of a batch sampler without an attribute batch_size
+
+
+class _Kind(enum.IntEnum):
+    """FEEDLANE_SAMPLER_* of feedlane.h; abi_test.py compares them."""
+
+    SEQUENTIAL = 0
+    RANDOM = 1
+    SUBSET = 2
+    WEIGHTED = 3
+    BATCH = 4
+    DISTRIBUTED = 5
+    TOKENS = 6
+    MIXTURE = 7
+    CUSTOM = 8
 
 
 class Rank(NamedTuple):
@@ -101,7 +116,7 @@ def _seed(seed: int) -> int:
 
 def sequential(length: int) -> Sampler:
     """Yields 0, 1, ... length - 1. Raises ArgumentError if `length` is negative."""
-    return Sampler(_core.Sampler(_core.SAMPLER_SEQUENTIAL, length=length))
+    return Sampler(_core.Sampler(_Kind.SEQUENTIAL, length=length))
 
 
 def random(length: int, seed: int = 0, *, num_samples: int = 0, replacement: bool = False,
@@ -111,21 +126,21 @@ def random(length: int, seed: int = 0, *, num_samples: int = 0, replacement: boo
     up to 2^62 indices. num_samples: indices in an epoch; 0: `length`. replacement: draws each index from all indices. Raises
     ValueError or ArgumentError if a number is out of its domain."""
     kind = {"torch": _core.SHUFFLE_TORCH, "feistel": _core.SHUFFLE_FEISTEL, "torch_loader": _core.SHUFFLE_TORCH_LOADER}
-    return Sampler(_core.Sampler(_core.SAMPLER_RANDOM, length=length, seed=_seed(seed), num_samples=num_samples,
+    return Sampler(_core.Sampler(_Kind.RANDOM, length=length, seed=_seed(seed), num_samples=num_samples,
                                  replacement=replacement, shuffle=errors.choice("shuffle", shuffle, kind)))
 
 
 def subset(indices: Iterable[int], seed: int = 0, *, shuffle: bool = True) -> Sampler:
     """Yields only these indices, in another order in each epoch, or without `shuffle` in the given order. Raises TypeError if
     one is not an integer, and OverflowError if one exceeds 64 bits."""
-    return Sampler(_core.Sampler(_core.SAMPLER_SUBSET, indices=_integers(indices), no_shuffle=not shuffle, seed=_seed(seed)))
+    return Sampler(_core.Sampler(_Kind.SUBSET, indices=_integers(indices), no_shuffle=not shuffle, seed=_seed(seed)))
 
 
 def weighted(weights: Iterable[float], num_samples: int = 0, seed: int = 0, *, replacement: bool = True) -> Sampler:
     """Draws indices with probabilities in proportion to their weights. num_samples: indices in an epoch; 0: the number of
     weights. Raises ArgumentError if a weight is negative or not finite, if no weight is above 0, or if there are too few
     positive weights for `num_samples` without replacement."""
-    return Sampler(_core.Sampler(_core.SAMPLER_WEIGHTED, weights=array.array("d", weights), num_samples=num_samples,
+    return Sampler(_core.Sampler(_Kind.WEIGHTED, weights=array.array("d", weights), num_samples=num_samples,
                                  seed=_seed(seed), without_replacement=not replacement))
 
 
@@ -134,7 +149,7 @@ def distributed(length: int, rank: int = 0, world: int = 0, seed: int = 0, *, sh
     """Yields this rank's part of 0 ... length - 1. With world 0, the launcher's environment variables give rank and world. So
     that all ranks get the same number of indices, drop_last leaves some out; otherwise some are repeated. Raises ArgumentError
     if there is no such rank, or if one of a launcher's variables is missing."""
-    sampler = Sampler(_core.Sampler(_core.SAMPLER_DISTRIBUTED, length=length, world=world, rank=rank, seed=_seed(seed),
+    sampler = Sampler(_core.Sampler(_Kind.DISTRIBUTED, length=length, world=world, rank=rank, seed=_seed(seed),
                                     no_shuffle=not shuffle, drop_last=drop_last))
     sampler.rank = rank if world else rank_detect().rank
     return sampler
@@ -147,7 +162,7 @@ def tokens(lengths: Iterable[int], max_tokens: int, max_rows: int, seed: int = 0
     length together; 0: 8192. Every rank gets the same number of batches, so some batches are split or, with drop_last, left
     out. With world 0, the launcher's environment variables give rank and world. drop_long: samples above the budget are left
     out. Raises ArgumentError for such a sample without drop_long, for a negative length, and if there is no such rank."""
-    handle = _core.Sampler(_core.SAMPLER_TOKENS, lengths=_integers(lengths), max_tokens=max_tokens, max_rows=max_rows,
+    handle = _core.Sampler(_Kind.TOKENS, lengths=_integers(lengths), max_tokens=max_tokens, max_rows=max_rows,
                            seed=_seed(seed), window=window, padded=padded, no_shuffle=not shuffle, drop_last=drop_last,
                            drop_long=drop_long, world=world, rank=rank)
     sampler = Sampler(handle, batch_rows=max_rows)
@@ -169,7 +184,7 @@ def mixture(lengths: Iterable[int], weights: Iterable[float] | Mapping[int, Iter
     rows = array.array("d")
     for row in stages.values():
         rows.extend(row)
-    sampler = Sampler(_core.Sampler(_core.SAMPLER_MIXTURE, lengths=_integers(lengths), weights=rows, from_=_integers(stages),
+    sampler = Sampler(_core.Sampler(_Kind.MIXTURE, lengths=_integers(lengths), weights=rows, from_=_integers(stages),
                                     num_samples=num_samples, seed=_seed(seed), window=window, no_shuffle=not shuffle,
                                     drop_last=drop_last, world=world, rank=rank))
     sampler.rank = rank if world else rank_detect().rank
@@ -181,7 +196,7 @@ def batch(inner: Sampler, batch_size: int, drop_last: bool = False) -> Sampler:
     Raises ArgumentError if the size is below 1 or `inner` yields batches."""
     def length() -> int:
         return len(inner) // batch_size if drop_last else -(-len(inner) // batch_size)
-    handle = _core.Sampler(_core.SAMPLER_BATCH, inner=inner.handle, batch_size=batch_size, drop_last=bool(drop_last))
+    handle = _core.Sampler(_Kind.BATCH, inner=inner.handle, batch_size=batch_size, drop_last=bool(drop_last))
     sampler = Sampler(handle, batch_rows=batch_size, python=inner.python, length=length)
     sampler.rank = inner.rank
     return sampler
@@ -279,5 +294,5 @@ def of(iterable: Iterable[Any], batches: bool = False) -> Sampler:
             raise ValueError("batch_sampler: a sampler of single indices, not of batches")
         return iterable
     callbacks = _Iterated(iterable, batches)
-    return Sampler(_core.Sampler(_core.SAMPLER_CUSTOM, callbacks=callbacks), batch_rows=callbacks.rows, python=callbacks,
+    return Sampler(_core.Sampler(_Kind.CUSTOM, callbacks=callbacks), batch_rows=callbacks.rows, python=callbacks,
                    length=callbacks.__len__)

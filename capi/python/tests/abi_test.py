@@ -8,7 +8,7 @@ import unittest
 
 from numpy_or_skip import np
 import feedlane
-from feedlane import _core, errors, records
+from feedlane import _core, errors, records, samplers
 from datasets import Numbers
 
 RECORD = {}
@@ -46,6 +46,11 @@ class Abi(unittest.TestCase):
         for name in names:
             with self.subTest(name):
                 self.assertEqual(getattr(_core, name), RECORD["constants"]["FEEDLANE_" + name])
+
+    def test_kinds_of_samplers(self):
+        prefix = "FEEDLANE_SAMPLER_"
+        recorded = {n.removeprefix(prefix): v for n, v in RECORD["constants"].items() if n.startswith(prefix)}
+        self.assertEqual({kind.name: kind.value for kind in samplers._Kind}, recorded)
 
     def test_configuration(self):
         for kind, struct, others in ((_core.Loader, "feedlane_loader_config", OBJECTS),

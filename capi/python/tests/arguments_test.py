@@ -77,16 +77,16 @@ class Orders(unittest.TestCase):
     def test_fields_of_a_compiled_sampler(self):
         two, three = array.array("q", [1, 2]), array.array("q", [1, 2, 3])
         for error, words, kind, members in (
-                (TypeError, "no such field: 'size'", _core.SAMPLER_SEQUENTIAL, {"size": 8}),
-                (OverflowError, "length=.*64 bits", _core.SAMPLER_SEQUENTIAL, {"length": 2**63}),
-                (TypeError, "no Sampler", _core.SAMPLER_BATCH, {"inner": [0]}),
-                (ValueError, "2 lengths and 3 weights", _core.SAMPLER_MIXTURE, {"lengths": two, "weights": array.array("d", three)}),
-                (ValueError, "indices .*together with lengths", _core.SAMPLER_TOKENS, {"lengths": two, "indices": three}),
-                (ValueError, "indices .*or weights", _core.SAMPLER_SUBSET, {"weights": array.array("d", three), "indices": three}),
+                (TypeError, "no such field: 'size'", samplers._Kind.SEQUENTIAL, {"size": 8}),
+                (OverflowError, "length=.*64 bits", samplers._Kind.SEQUENTIAL, {"length": 2**63}),
+                (TypeError, "no Sampler", samplers._Kind.BATCH, {"inner": [0]}),
+                (ValueError, "2 lengths and 3 weights", samplers._Kind.MIXTURE, {"lengths": two, "weights": array.array("d", three)}),
+                (ValueError, "indices .*together with lengths", samplers._Kind.TOKENS, {"lengths": two, "indices": three}),
+                (ValueError, "indices .*or weights", samplers._Kind.SUBSET, {"weights": array.array("d", three), "indices": three}),
                 (feedlane.ArgumentError, "config.kind", 99, {})):
             with self.subTest(words), self.assertRaisesRegex(error, words):
                 _core.Sampler(kind, **members)
-        self.assertEqual(_core.Sampler(_core.SAMPLER_SUBSET, indices=three, no_shuffle=True).next(9), [1, 2, 3])
+        self.assertEqual(_core.Sampler(samplers._Kind.SUBSET, indices=three, no_shuffle=True).next(9), [1, 2, 3])
 
     def test_rows_that_would_mean_an_exhausted_shard(self):
         with mock.patch.object(maker.Maker, "make", lambda _, task: task.commit(2**64 - 1)), \
