@@ -1,11 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Says where libfeedlane.so is: in $FEEDLANE_LIB_DIR, else where pkg-config says, else where the linker looks by itself.
-use std::env;
-use std::path::Path;
+//! Writes the constants of the record of `feedlane.h`, and says where libfeedlane.so is: in $FEEDLANE_LIB_DIR, else where
+//! pkg-config says, else where the linker looks by itself.
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=interface.json");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("Cargo sets it")).join("constants.rs");
+    fs::write(out, constants(&fs::read_to_string("interface.json").expect("interface.json"))).expect("in OUT_DIR");
+    find_library();
+}
+
+/// The constants of the record, one per line there: `"NAME": value,`. Their type is i32, unless `typed` says otherwise.
+fn constants(record: &str) -> String {
+    let lines = record
+        .lines()
+        .skip_while(|line| !line.contains("\"constants\""))
+        .skip(1)
+        .take_while(|line| !line.contains('}'));
+    let mut code = String::new();
+    for line in lines {
+        let (name, value) = line.trim().trim_end_matches(',').split_once(": ").expect("a name and a value");
+        let name = name.trim_matches('"');
+        let (kind, value) = typed(name, value);
+        code += &format!("pub const {name}: {kind} = {value};\n");
+    }
+    code
+}
+
+fn typed<'a>(name: &str, value: &'a str) -> (&'static str, &'a str) {
+    match name.trim_start_matches("FEEDLANE_") {
+        "VERSION_MAJOR" | "VERSION_MINOR" | "VERSION_PATCH" | "VERSION" | "ABI" => ("u32", value),
+        "MAX_NDIM" | "MAX_TENSORS" | "MAX_RECORDED_STREAMS" | "HISTOGRAM_BUCKETS" => ("usize", value),
+        "FOREVER" | "UNBATCHED" => ("i64", value),
+        "EXHAUSTED" | "SLOTS" => ("u64", "u64::MAX"), // all bits are set: the record has it as a signed number
+        "NO_STREAM" => ("*mut std::ffi::c_void", "usize::MAX as *mut std::ffi::c_void"),
+        _ => ("i32", value),
+    }
+}
+
+fn find_library() {
     println!("cargo:rerun-if-env-changed=FEEDLANE_LIB_DIR");
     println!("cargo:rerun-if-env-changed=PKG_CONFIG");
     println!("cargo:rerun-if-env-changed=PKG_CONFIG_PATH");

@@ -9,7 +9,10 @@
 
 #[macro_use]
 mod layout;
-mod constants;
+mod constants {
+    //! The constants of `feedlane.h`. build.rs writes them.
+    include!(concat!(env!("OUT_DIR"), "/constants.rs"));
+}
 mod dlpack;
 mod error;
 mod functions;

@@ -70,15 +70,14 @@ fn the_sizes_are_those_of_the_manual() {
 }
 
 fn every_constant_has_its_value() {
-    let source = record::source("constants.rs");
+    let source = include_str!(concat!(env!("OUT_DIR"), "/constants.rs"));
     let mut ours = BTreeSet::new();
     for line in source.lines().filter_map(|l| l.strip_prefix("pub const ")) {
         let (name, rest) = line.split_once(':').expect("a type");
         let value = rest.split_once("= ").expect("a value").1.trim_end_matches(';');
         let value = match value {
-            "i64::MAX" => i64::MAX.to_string(),
             // All bits are set: the record has it as a signed number.
-            "u64::MAX" | "usize::MAX as *mut c_void" => "-1".to_string(),
+            "u64::MAX" | "usize::MAX as *mut std::ffi::c_void" => "-1".to_string(),
             number => number.to_string(),
         };
         ours.insert(format!("{} {}", name, value));
