@@ -2,11 +2,14 @@
 # Samplers: the order of the indices of an epoch. Indices count from 1 here.
 
 """
-    Sampler
+    Sampler(kind::Symbol; makes_batches=false, members...)
 
-Yields the indices of an epoch, from 1, in order. A loader copies its definition. Created by `sequential_sampler`,
-`random_sampler`, `subset_sampler`, `weighted_sampler`, `distributed_sampler`, `batch_sampler`, `tokens_sampler` and
-`mixture_sampler`. One task at a time may use it.
+Yields the indices of an epoch, from 1, in order. A loader copies its definition. One task at a time may use it.
+
+`kind` is the end of the name of a constant `FEEDLANE_SAMPLER_...` in lower case, and `members` are those of
+`feedlane_sampler_config` that the kind reads, with indices from 0: `Sampler(:sequential; length=10)`. Functions that
+convert their arguments make most kinds: `random_sampler`, `subset_sampler`, `weighted_sampler`, `distributed_sampler`,
+`batch_sampler`, `tokens_sampler`, `mixture_sampler`, and `sequential_sampler`.
 """
 mutable struct Sampler
     address::Ptr{L.feedlane_sampler}
@@ -19,6 +22,12 @@ mutable struct Sampler
         end
         return finalizer(sampler -> L.feedlane_sampler_destroy(Ref(sampler.address)), new(out[], makes_batches))
     end
+end
+
+function Sampler(kind::Symbol; arguments...)
+    name = Symbol("FEEDLANE_SAMPLER_", uppercase(String(kind)))
+    isdefined(L, name) || throw(ArgumentError("there is no sampler of the kind :$kind"))
+    return Sampler(getfield(L, name); arguments...)
 end
 
 # What a member of feedlane_sampler_config is in C. The library copies arrays and samplers.

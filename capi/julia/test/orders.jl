@@ -6,6 +6,8 @@ indices_of(loader) = reduce(vcat, [Feedlane.indices(batch) for batch in loader])
 
 @testset "samplers" begin
     @test epoch_of(sequential_sampler(5), 0) == 1:5
+    @test epoch_of(Sampler(:sequential; length=5), 0) == 1:5
+    @test_throws ArgumentError Sampler(:random_order; length=5)
     shuffled = random_sampler(100; seed=3)
     @test sort(epoch_of(shuffled, 0)) == 1:100 && epoch_of(shuffled, 0) != epoch_of(shuffled, 1)
     @test epoch_of(random_sampler(100; seed=3), 1) == epoch_of(shuffled, 1)
