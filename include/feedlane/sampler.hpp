@@ -110,6 +110,17 @@ inline Rank detect_rank() {
  *  throw; the non-throwing forms return, on failure, a sampler whose every call fails. */
 class Sampler {
  public:
+  /** Yields what the C configuration says; its `size` is set here. For kinds without a function of this class. */
+  static Sampler of(const feedlane_sampler_config& config) {
+    return detail::or_raise([&](Error& error) { return of(config, error); });
+  }
+  /** Non-throwing form: the error is in `error`. */
+  static Sampler of(feedlane_sampler_config config, Error& error) noexcept {
+    config.size = sizeof config;
+    Sampler s;
+    detail::checked(error, [&](feedlane_error* e) { return feedlane_sampler_create(&config, &s.handle_, e); });
+    return s;
+  }
   /** Yields 0, 1, ... length - 1. */
   static Sampler sequential(std::int64_t length) {
     return detail::or_raise([&](Error& error) { return sequential(length, error); });
@@ -118,7 +129,7 @@ class Sampler {
   static Sampler sequential(std::int64_t length, Error& error) noexcept {
     feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_SEQUENTIAL);
     config.length = length;
-    return made(config, error);
+    return of(config, error);
   }
   /** Yields torch.randperm(length) of a generator seeded with `seed + epoch`. */
   static Sampler random(std::int64_t length, std::uint64_t seed) { return random({.length = length, .seed = seed}); }
@@ -134,7 +145,7 @@ class Sampler {
     config.num_samples = o.num_samples;
     config.replacement = o.replacement ? 1 : 0;
     config.shuffle = static_cast<std::int32_t>(o.shuffle);
-    return made(config, error);
+    return of(config, error);
   }
 
   /** Yields these indices, shuffled anew for each epoch as torch's SubsetRandomSampler does. */
@@ -165,7 +176,7 @@ class Sampler {
     config.num_samples = o.num_samples;
     config.seed = o.seed;
     config.without_replacement = o.without_replacement ? 1 : 0;
-    return made(config, error);
+    return of(config, error);
   }
   /** Groups the indices of a copy of `inner` into batches: each next() returns one batch. */
   static Sampler batch(const Sampler& inner, std::int64_t batch_size, bool drop_last = false) {
@@ -177,7 +188,7 @@ class Sampler {
     config.inner = inner.handle_;
     config.batch_size = batch_size;
     config.drop_last = drop_last ? 1 : 0;
-    return made(config, error);
+    return of(config, error);
   }
   /** Yields this rank's share of the indices, as torch's DistributedSampler does. */
   static Sampler distributed(const DistributedOptions& o) {
@@ -194,7 +205,7 @@ class Sampler {
     config.drop_last = o.drop_last ? 1 : 0;
     config.shuffle = static_cast<std::int32_t>(o.shuffle);
     config.detect_off = o.detect_off ? 1 : 0;
-    return made(config, error);
+    return of(config, error);
   }
   /** Yields batches of samples within a budget of tokens; lengths[i] is the number of tokens of sample i. */
   static Sampler tokens(std::span<const std::int64_t> lengths, const TokensOptions& o) {
@@ -216,7 +227,7 @@ class Sampler {
     config.world = o.world;
     config.rank = o.rank;
     config.detect_off = o.detect_off ? 1 : 0;
-    return made(config, error);
+    return of(config, error);
   }
   /** Mixes sources in proportion to weights. Source i has lengths[i] indices, which follow those of source i - 1.
    *  `weights` has one row of lengths.size() numbers for each stage. */
@@ -248,7 +259,7 @@ class Sampler {
     config.world = o.world;
     config.rank = o.rank;
     config.detect_off = o.detect_off ? 1 : 0;
-    return made(config, error);
+    return of(config, error);
   }
   /**
    * A custom sampler. `object` is an object with
@@ -273,7 +284,7 @@ class Sampler {
     const feedlane_sampler_callbacks callbacks = detail::sampler_callbacks(*kept);
     feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_CUSTOM);
     config.callbacks = &callbacks;
-    Sampler s = made(config, error);
+    Sampler s = of(config, error);
     if (!error) (void)kept.release();  // `drop` deletes it
     return s;
   }
@@ -342,14 +353,9 @@ class Sampler {
  private:
   Sampler() = default;
   static feedlane_sampler_config config_of(std::int32_t kind) noexcept {
-    auto config = detail::sized<feedlane_sampler_config>();
+    feedlane_sampler_config config{};
     config.kind = kind;
     return config;
-  }
-  static Sampler made(const feedlane_sampler_config& config, Error& error) noexcept {
-    Sampler s;
-    detail::checked(error, [&](feedlane_error* e) { return feedlane_sampler_create(&config, &s.handle_, e); });
-    return s;
   }
   static Sampler listed(std::span<const std::int64_t> indices, bool in_order, std::uint64_t seed,
                         Error& error) noexcept {
@@ -358,7 +364,7 @@ class Sampler {
     config.count = indices.size();
     config.no_shuffle = in_order ? 1 : 0;
     config.seed = seed;
-    return made(config, error);
+    return of(config, error);
   }
   feedlane_sampler* handle_ = nullptr;
   detail::Room room_;

@@ -41,6 +41,19 @@ TEST_CASE("a sequential sampler counts up, at any length without delay") {
   CHECK(s.length() == INT64_MAX);
 }
 
+// promise: sampler-sequential, config-other-invalid
+TEST_CASE("a sampler of any kind is made by its configuration, and an unknown kind is refused") {
+  feedlane_sampler_config config{};
+  config.kind = FEEDLANE_SAMPLER_SEQUENTIAL;
+  config.length = 3;
+  Sampler s = Sampler::of(config);
+  CHECK(epoch_of(s, 0) == Indices{0, 1, 2});
+  config.kind = -1;
+  feedlane::Error error;
+  (void)Sampler::of(config, error);
+  CHECK(error.argument() == std::string("config.kind"));
+}
+
 // promise: sampler-random-repeated
 TEST_CASE("num_samples larger than the data set yields whole permutations, then a part of another") {
   for (const Shuffle shuffle : {Shuffle::torch, Shuffle::feistel, Shuffle::torch_loader}) {
