@@ -17,11 +17,8 @@ void give_back(void* loader, std::uint64_t token) noexcept {
 }
 
 template <class Managed>
-void* wrap(const feedlane_tensor& t, bool is_cuda_host, feedlane_loader* l, uint64_t token) {
-  return &dlpack::wrap<Managed>(t, is_cuda_host ? dlpack::device_cuda_host : dlpack::device_cpu,
-                                l->source->leases().is_read_only(), give_back, l, token)
-              .release()
-              ->managed;
+void* wrap(const feedlane_tensor& t, std::int32_t device, feedlane_loader* l, uint64_t token) {
+  return &dlpack::wrap<Managed>(t, device, l->source->leases().is_read_only(), give_back, l, token).release()->managed;
 }
 
 }  // namespace
@@ -34,7 +31,7 @@ int32_t feedlane_batch_dlpack(feedlane_loader* l, uint64_t token, int32_t tensor
   return call(err, [&](Error& error) -> Status {
     Status s = check_batches(l, error);
     if (s == FEEDLANE_OK && out == nullptr) return refuse_null(error, "out");
-    constexpr int32_t known = FEEDLANE_DLPACK_CUDA_HOST | FEEDLANE_DLPACK_LEGACY;
+    constexpr int32_t known = FEEDLANE_DLPACK_PINNED | FEEDLANE_DLPACK_LEGACY;
     if (s == FEEDLANE_OK && (flags & ~known) != 0)
       return refuse(error, "flags", flags, known, "only the sum of FEEDLANE_DLPACK_... is known");
     if (s != FEEDLANE_OK) return s;
@@ -44,11 +41,12 @@ int32_t feedlane_batch_dlpack(feedlane_loader* l, uint64_t token, int32_t tensor
     const feedlane_tensor* t = nullptr;
     if (s == FEEDLANE_OK) s = leases.find_tensor(token, tensor, t, error);
     if (s != FEEDLANE_OK) return s;
-    const bool is_cuda_host = (flags & FEEDLANE_DLPACK_CUDA_HOST) != 0;
-    if (is_cuda_host && !leases.is_cuda_host(*t))
-      return error.fail(FEEDLANE_E_STATE, "the tensor's memory isn't registered with CUDA, so it can't be CUDAHost");
-    *out = (flags & FEEDLANE_DLPACK_LEGACY) != 0 ? wrap<DLManagedTensor>(*t, is_cuda_host, l, token)
-                                                 : wrap<DLManagedTensorVersioned>(*t, is_cuda_host, l, token);
+    const bool is_pinned = (flags & FEEDLANE_DLPACK_PINNED) != 0;
+    const std::int32_t device = is_pinned ? leases.registered_device(*t) : dlpack::device_cpu;
+    if (device == 0)
+      return error.fail(FEEDLANE_E_STATE, "the tensor's memory isn't registered with a device that DLPack knows");
+    *out = (flags & FEEDLANE_DLPACK_LEGACY) != 0 ? wrap<DLManagedTensor>(*t, device, l, token)
+                                                 : wrap<DLManagedTensorVersioned>(*t, device, l, token);
     reference.pass_on();  // owned by the export now
     return FEEDLANE_OK;
   });

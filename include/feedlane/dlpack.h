@@ -16,8 +16,8 @@ extern "C" {
 
 struct DLManagedTensor;
 struct DLManagedTensorVersioned;
-/** A flag: report memory that is registered with CUDA as kDLCUDAHost instead of kDLCPU. */
-#define FEEDLANE_DLPACK_CUDA_HOST 1
+/** A flag: report the device type of the pool's backend, such as kDLCUDAHost, instead of kDLCPU. */
+#define FEEDLANE_DLPACK_PINNED 1
 /** A flag: export in the form used before DLPack 1.0, a struct DLManagedTensor. */
 #define FEEDLANE_DLPACK_LEGACY 2
 
@@ -27,7 +27,7 @@ struct DLManagedTensorVersioned;
  * export holds a reference to the batch until its deleter is called. Deleters may run on any thread, in any order,
  * after feedlane_loader_destroy and at exit; in a forked child they release nothing.
  *  - E_STALE: the batch was released.
- *  - E_STATE: `flags` has FEEDLANE_DLPACK_CUDA_HOST, but the memory is not registered with CUDA.
+ *  - E_STATE: `flags` has FEEDLANE_DLPACK_PINNED, but the memory is not registered with a device that DLPack has a type for.
  *
  * Thread safety: any thread.
  */

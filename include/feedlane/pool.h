@@ -49,10 +49,11 @@ typedef struct feedlane_backend {
 typedef struct feedlane_pool_config {
   size_t size;
   /** "none" or NULL: memory is not pinned, and device memory is memory of this process. "mlock": as "none", but pages
-   *  stay resident, within RLIMIT_MEMLOCK. "cuda": uses the driver's libcuda.so.1; not yet run on a GPU */
+   *  stay resident, within RLIMIT_MEMLOCK. "cuda": uses the driver's libcuda.so.1 and the primary context of `device`,
+   *  and a stream is a CUstream or cudaStream_t; not yet run on a GPU */
   const char *backend;
   const feedlane_backend *custom; /**< instead of `backend`; copied */
-  int32_t device;                 /**< "cuda": ordinal of the device; its primary context is used */
+  int32_t device;                 /**< ordinal of the device, for a backend with devices */
   uint32_t buffers;               /**< number of buffers, up to 65,536, created and registered at once; 0: none */
   uint64_t buffer_bytes;          /**< size of each buffer; rounded up to whole pages */
   uint64_t budget_bytes;          /**< limit for all memory registered at the same time; 0: no limit */
@@ -99,7 +100,7 @@ FEEDLANE_API int32_t feedlane_pool_create(const feedlane_pool_config *config, fe
  */
 FEEDLANE_API int32_t feedlane_pool_acquire(feedlane_pool *p, int64_t timeout_ns, feedlane_buffer *out,
                                            feedlane_error *err);
-/** No stream: the buffer is free at once. NULL is a stream, CUDA's default one. */
+/** No stream: the buffer is free at once. NULL is a stream, such as CUDA's default one. */
 #ifdef __cplusplus
 #define FEEDLANE_NO_STREAM (reinterpret_cast<void *>(-1))
 #else
@@ -107,7 +108,7 @@ FEEDLANE_API int32_t feedlane_pool_acquire(feedlane_pool *p, int64_t timeout_ns,
 #endif
 /**
  * Releases a buffer: with FEEDLANE_NO_STREAM at once, otherwise as soon as `stream` has completed all work enqueued so
- * far, or has failed. "cuda": `stream` is a CUstream or cudaStream_t.
+ * far, or has failed.
  *  - E_STALE: the buffer was already released, possibly on a stream.
  *  - E_DEVICE, E_UNSUPPORTED: the caller still holds the buffer.
  *
@@ -117,7 +118,7 @@ FEEDLANE_API int32_t feedlane_pool_release(feedlane_pool *p, uint64_t token, voi
 /**
  * Enqueues a copy of `bytes` bytes at `host` to device memory: of a buffer, of a batch's tensor, or of other memory of
  * this process. It must stay valid until the copy is complete. A driver may copy memory that is not registered, such as
- * tensors beyond a slot's reserved part, before this call returns. "cuda": `stream` is a CUstream or cudaStream_t.
+ * tensors beyond a slot's reserved part, before this call returns.
  *  - E_DEVICE, E_UNSUPPORTED: nothing was enqueued.
  *
  * Thread safety: any thread.

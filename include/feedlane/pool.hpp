@@ -20,9 +20,9 @@ inline namespace v1 {
 
 /** An aggregate for designated initialisers. The defaults are those of feedlane_pool_config. */
 struct PoolOptions {
-  std::string backend{};                    /**< "none", "mlock" or "cuda"; empty: "none" */
+  std::string backend{};                    /**< as in feedlane_pool_config; empty: "none" */
   const feedlane_backend* custom = nullptr; /**< used instead of `backend`; copied */
-  int device = 0;                           /**< "cuda": ordinal of the device */
+  int device = 0;                           /**< ordinal of the device */
   std::uint32_t buffers = 0;                /**< number of buffers, which the constructor allocates and registers */
   std::uint64_t buffer_bytes = 0;           /**< size of each buffer */
   std::uint64_t budget_bytes = 0;           /**< most bytes that may be registered; 0: no limit */

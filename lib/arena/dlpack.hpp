@@ -13,7 +13,6 @@ namespace feedlane::dlpack {
 
 constexpr DLPackVersion version{1, 0};
 constexpr std::int32_t device_cpu = 1;
-constexpr std::int32_t device_cuda_host = 3;
 constexpr std::uint64_t flag_read_only = 1;  // the consumer must not write; the legacy struct has no flags
 
 // Called on the consumer's thread, with `owner` and `token`, when the consumer releases a tensor.

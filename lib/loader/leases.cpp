@@ -93,9 +93,10 @@ Status Leases::find_tensor(std::uint64_t token, std::int32_t number, const feedl
   return FEEDLANE_OK;
 }
 
-bool Leases::is_cuda_host(const feedlane_tensor& tensor) const {
+std::int32_t Leases::registered_device(const feedlane_tensor& tensor) const {
   pinned::Pool* const registered = pool();
-  return registered != nullptr && registered->backend().is_cuda() && registered->covers(tensor.data, tensor.bytes);
+  const bool is_registered = registered != nullptr && registered->covers(tensor.data, tensor.bytes);
+  return is_registered ? registered->backend().dlpack_device() : 0;
 }
 
 Status Leases::begin_use(std::uint64_t token, Error& error) {

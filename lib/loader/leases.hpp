@@ -54,8 +54,8 @@ class Leases {
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint64_t token) const;
   // One tensor of such a batch. E_ARGUMENT.
   Status find_tensor(std::uint64_t token, std::int32_t number, const feedlane_tensor*& out, Error& error) const;
-  // Whether a tensor is completely registered with CUDA.
-  [[nodiscard]] bool is_cuda_host(const feedlane_tensor& tensor) const;
+  // DLPack's device type for a tensor that is completely registered; 0: it is not, or the backend has none.
+  [[nodiscard]] std::int32_t registered_device(const feedlane_tensor& tensor) const;
 
   // A stream uses a batch to which the caller has a reference. The batch keeps its slot until end_use. E_STALE,
   // E_LIMIT.

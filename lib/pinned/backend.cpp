@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backends none and mlock, and user-defined backends.
+// The backends none and mlock, user-defined backends, and the choice of a backend.
 #include "pinned/backend.hpp"
 
 #include <sys/mman.h>
@@ -92,11 +92,34 @@ class Custom final : public Backend {
   feedlane_backend table_;
 };
 
+Status check_no_device(std::int32_t device, Error& error) {
+  return device == 0 ? FEEDLANE_OK : refuse(error, "config.device", device, 0, "this backend has no devices");
+}
+
 }  // namespace
 
-std::unique_ptr<Backend> make_none() { return std::make_unique<None>(); }
+Status make_none(std::int32_t device, std::unique_ptr<Backend>& out, Error& error) {
+  const Status s = check_no_device(device, error);
+  if (s == FEEDLANE_OK) out = std::make_unique<None>();
+  return s;
+}
 
-std::unique_ptr<Backend> make_mlock() { return std::make_unique<Mlock>(); }
+Status make_mlock(std::int32_t device, std::unique_ptr<Backend>& out, Error& error) {
+  const Status s = check_no_device(device, error);
+  if (s == FEEDLANE_OK) out = std::make_unique<Mlock>();
+  return s;
+}
+
+Status make_named(std::string_view name, std::int32_t device, std::unique_ptr<Backend>& out, Error& error) {
+#define FEEDLANE_PINNED_MAKE(known) \
+  if (name == #known) return make_##known(device, out, error);
+  FEEDLANE_PINNED_BACKENDS(FEEDLANE_PINNED_MAKE)
+#undef FEEDLANE_PINNED_MAKE
+#define FEEDLANE_PINNED_NAME(known) #known ", "
+  return error.refuse(FEEDLANE_E_UNSUPPORTED, "config.backend", 0, 0,
+                      "no backend \"{}\": " FEEDLANE_PINNED_BACKENDS(FEEDLANE_PINNED_NAME) "or a custom table", name);
+#undef FEEDLANE_PINNED_NAME
+}
 
 Status make_custom(const feedlane_backend* table, std::unique_ptr<Backend>& out, Error& error) {
   feedlane_backend t;

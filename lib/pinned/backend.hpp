@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backends register memory with a device and copy it there: none, mlock, CUDA, or a user-defined table.
+// Backends register memory with a device and copy it there: those of the list below, or a user-defined table.
 #pragma once
 
 #include <cstdint>
@@ -33,17 +33,26 @@ class Backend {
   // Does not call it if this function fails. `passed` must stay valid until the call. Allocates nothing.
   virtual Status when_passed(void* stream, const Passed& passed, Error& error) = 0;
   [[nodiscard]] virtual bool has_when_passed() const { return true; }
-  // Whether DLPack describes registered memory as kDLCUDAHost.
-  [[nodiscard]] virtual bool is_cuda() const { return false; }
+  // DLPack's device type for registered memory; 0: it has none but kDLCPU.
+  [[nodiscard]] virtual std::int32_t dlpack_device() const { return 0; }
 };
 
-// For machines without a device: device memory is memory of this process, and streams are always complete.
-std::unique_ptr<Backend> make_none();
-// Like make_none, but registered pages stay resident. E_LIMIT reports how much RLIMIT_MEMLOCK still allows.
-std::unique_ptr<Backend> make_mlock();
+// X(name): the backends that a program chooses by name.
+//  - none: for machines without a device. Device memory is memory of this process, and streams are always complete.
+//  - mlock: like none, but registered pages stay resident. E_LIMIT reports how much RLIMIT_MEMLOCK still allows.
+//  - cuda: loads CUDA's driver.
+#define FEEDLANE_PINNED_BACKENDS(X) X(none) X(mlock) X(cuda)
+
+// `device`: ordinal of the device. E_UNSUPPORTED, E_DEVICE: there is no driver, or it failed. E_ARGUMENT: there is no
+// such device; a backend without devices has only device 0.
+#define FEEDLANE_PINNED_FACTORY(name) \
+  Status make_##name(std::int32_t device, std::unique_ptr<Backend>& out, Error& error);
+FEEDLANE_PINNED_BACKENDS(FEEDLANE_PINNED_FACTORY)
+#undef FEEDLANE_PINNED_FACTORY
+
+// The backend of this name. E_UNSUPPORTED: there is none, or see its factory.
+Status make_named(std::string_view name, std::int32_t device, std::unique_ptr<Backend>& out, Error& error);
 // A user-defined table. E_ARGUMENT, E_ABI.
 Status make_custom(const feedlane_backend* table, std::unique_ptr<Backend>& out, Error& error);
-// CUDA. Loads the driver's library. E_UNSUPPORTED, E_DEVICE; E_ARGUMENT: there is no such device.
-Status make_cuda(std::int32_t device, std::unique_ptr<Backend>& out, Error& error);
 
 }  // namespace feedlane::pinned

@@ -68,7 +68,7 @@ class Cuda final : public Backend {
       return driver_.add_callback(static_cast<Stream>(stream), call_notify, const_cast<Passed*>(&passed), 0);
     });
   }
-  [[nodiscard]] bool is_cuda() const override { return true; }
+  [[nodiscard]] std::int32_t dlpack_device() const override { return 3; }  // kDLCUDAHost
 
  private:
   // Calls `f` in the device's primary context, whatever the thread's current context is.

@@ -28,15 +28,7 @@ Status make_backend(const feedlane_pool_config& c, std::unique_ptr<Backend>& out
     if (c.backend != nullptr) return refuse(error, "config.backend", 1, 0, "a custom one is given: leave it NULL");
     return make_custom(c.custom, out, error);
   }
-  const std::string_view name = c.backend == nullptr ? "none" : c.backend;
-  if (name != "cuda" && c.device != 0) return refuse(error, "config.device", c.device, 0, "only for \"cuda\"");
-  if (name == "cuda") return make_cuda(c.device, out, error);
-  if (name == "none") out = make_none();
-  else if (name == "mlock") out = make_mlock();
-  else
-    return error.refuse(FEEDLANE_E_UNSUPPORTED, "config.backend", 0, 0,
-                        "no backend \"{}\": none, mlock, cuda, or a custom table", first(64, c.backend));
-  return FEEDLANE_OK;
+  return make_named(c.backend == nullptr ? "none" : first(64, c.backend), c.device, out, error);
 }
 
 }  // namespace

@@ -205,7 +205,7 @@ const Row<F> life_rows[] = {
       REFUSES(feedlane_batch_dlpack, "unknown flags", FEEDLANE_E_ARGUMENT, "flags", 4 | (flags), 3, f.holding(),     \
               f.held_token(), 0, 4 | (flags), &f.dlpack, e),                                                         \
       REFUSES(feedlane_batch_dlpack, "not registered", FEEDLANE_E_STATE, "", 0, 0, f.holding(), f.held_token(), 0,   \
-              FEEDLANE_DLPACK_CUDA_HOST | (flags), &f.dlpack, e),                                                    \
+              FEEDLANE_DLPACK_PINNED | (flags), &f.dlpack, e),                                                    \
       REFUSES(feedlane_batch_dlpack, "token 0", FEEDLANE_E_STALE, "", 0, 0, f.holding(), 0, 0, flags, &f.dlpack, e), \
       REFUSES(feedlane_batch_dlpack, "released", FEEDLANE_E_STALE, "", 0, 0, f.l(), f.stale_token(), 0, flags,       \
               &f.dlpack, e)

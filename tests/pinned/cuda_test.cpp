@@ -6,7 +6,7 @@
 
 using namespace feedlane::test;
 
-TEST_CASE("pinned: a registered batch is CUDAHost to DLPack, when that is asked for") {
+TEST_CASE("pinned: a registered batch is kDLCUDAHost to DLPack, when that is asked for") {
   CudaDevice device;
   feedlane_pool_config c = device.config();
   feedlane_pool* p = nullptr;
@@ -19,7 +19,7 @@ TEST_CASE("pinned: a registered batch is CUDAHost to DLPack, when that is asked 
     auto b = fresh<feedlane_batch>();
     REQUIRE(feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
     void* out = nullptr;
-    REQUIRE(feedlane_batch_dlpack(l.get(), b.token, 0, FEEDLANE_DLPACK_CUDA_HOST, &out, nullptr) == FEEDLANE_OK);
+    REQUIRE(feedlane_batch_dlpack(l.get(), b.token, 0, FEEDLANE_DLPACK_PINNED, &out, nullptr) == FEEDLANE_OK);
     auto* const t = static_cast<DLManagedTensorVersioned*>(out);
     CHECK(t->dl_tensor.device.device_type == 3);
     t->deleter(t);

@@ -74,6 +74,23 @@ TEST_CASE("pinned: beyond RLIMIT_MEMLOCK it is E_LIMIT, with what is wanted and 
 }
 #endif
 
+TEST_CASE("pinned: registered memory without a device type of DLPack's can't be exported as pinned") {
+  HostDevice device("none");
+  feedlane_pool* p = pool_on(device, 0);
+  {
+    Setup s(4);
+    s.config.pinned = p;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    const feedlane_batch b = next(l.get());
+    void* out = nullptr;
+    CHECK(feedlane_batch_dlpack(l.get(), b.token, 0, FEEDLANE_DLPACK_PINNED, &out, nullptr) == FEEDLANE_E_STATE);
+    CHECK(out == nullptr);
+    CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_OK);
+  }
+  CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
+}
+
 // promise: machine-device-refuses
 TEST_CASE("pinned: a registration that is refused undoes what was made, and its own text says why") {
   ThreadDevice device;

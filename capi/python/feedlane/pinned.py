@@ -19,7 +19,7 @@ class Pool:
     batches that use it.
 
       backend       "cuda": through the driver's library; "mlock": pages stay resident; "none"
-      device        "cuda": number of the device
+      device        number of the device, for a backend with devices
       custom        instead of both: address of a feedlane_backend (feedlane.h) whose functions are not Python's
       budget_bytes  limit for the memory registered at the same time; 0: no limit
 
@@ -28,7 +28,8 @@ class Pool:
     """
 
     def __init__(self, backend: str = "cuda", device: int = 0, *, custom: int | None = None, budget_bytes: int = 0) -> None:
-        self.device = device if backend == "cuda" and custom is None else None  # number of a CUDA device, or None
+        # Number of a device of torch's, or None.
+        self.device = device if backend not in ("none", "mlock") and custom is None else None
         self.handle = _core.Pool(None if custom else backend, custom or 0, {"device": device, "budget_bytes": budget_bytes})
 
     def stats(self) -> PoolStats:

@@ -146,7 +146,7 @@ impl Batch {
     /// [`pinned`](crate::LoaderBuilder::pinned).
     ///
     /// # Safety
-    /// `stream` is a stream of the pool's device ("cuda": a CUstream or cudaStream_t; "none" and "mlock" ignore it).
+    /// `stream` is a stream of the pool's device ("none" and "mlock" ignore it).
     /// `device_memory` is memory of that device ("none" and "mlock": memory of this process) with room for `bytes`
     /// bytes. Until the stream has completed the copy, nobody else accesses that memory, and this batch is neither
     /// changed nor dropped. It may be released by [`release_on`](Batch::release_on) with this stream.

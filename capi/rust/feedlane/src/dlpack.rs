@@ -67,10 +67,10 @@ macro_rules! exports {
                 $name::exported(&self, 0)
             }
 
-            /// As the export without `cuda_host`, but the tensors' device is CUDA's pinned host memory. E_STATE: the
-            /// memory is not registered with CUDA.
+            /// As the export without `pinned`, but the tensors' device type is that of the pool's backend: with "cuda",
+            /// kDLCUDAHost. E_STATE: the memory is not registered with a device that DLPack has a type for.
             pub fn $pinned(self) -> Result<Vec<$name>, Error> {
-                $name::exported(&self, sys::FEEDLANE_DLPACK_CUDA_HOST)
+                $name::exported(&self, sys::FEEDLANE_DLPACK_PINNED)
             }
         }
     };
@@ -78,10 +78,10 @@ macro_rules! exports {
 
 exports! {
     /// A tensor in the form of DLPack 1.0, for a capsule named "dltensor_versioned". Dropping it calls its deleter.
-    DlpackTensor, DLManagedTensorVersioned, 0, into_dlpack, into_dlpack_cuda_host
+    DlpackTensor, DLManagedTensorVersioned, 0, into_dlpack, into_dlpack_pinned
 }
 
 exports! {
     /// A tensor in the form used before DLPack 1.0, for a capsule named "dltensor". Dropping it calls its deleter.
-    DlpackLegacy, DLManagedTensor, sys::FEEDLANE_DLPACK_LEGACY, into_dlpack_legacy, into_dlpack_legacy_cuda_host
+    DlpackLegacy, DLManagedTensor, sys::FEEDLANE_DLPACK_LEGACY, into_dlpack_legacy, into_dlpack_legacy_pinned
 }

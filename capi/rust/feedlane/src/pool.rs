@@ -16,10 +16,9 @@ use crate::tensor::slice_at_mut;
 /// the C interface.
 #[derive(Clone, Debug, Default)]
 pub struct PoolOptions {
-    /// "none" or empty: memory is not pinned, and device memory is memory of this process. "mlock": as "none", but
-    /// pages stay resident. "cuda": the CUDA driver.
+    /// "none", "mlock" or another name in `feedlane_pool_config`; empty: "none".
     pub backend: String,
-    /// "cuda": ordinal of the device.
+    /// Ordinal of the device, for a backend with devices.
     pub device: i32,
     /// Number of buffers, created and registered at once; 0: none.
     /// [`LoaderBuilder::pinned`](crate::LoaderBuilder::pinned) needs none.
@@ -142,7 +141,7 @@ impl Pool {
     /// [`Batch::to_device`](crate::Batch::to_device).
     ///
     /// # Safety
-    /// `stream` is a stream of the pool's device ("cuda": a CUstream or cudaStream_t; "none" and "mlock" ignore it).
+    /// `stream` is a stream of the pool's device ("none" and "mlock" ignore it).
     /// `device_memory` is memory of that device ("none" and "mlock": memory of this process) with room for `host`.
     /// Until the stream has completed the copy, nobody else accesses that memory, and `host` is neither changed, freed
     /// nor unregistered: a [`Buffer`] or [`Registered`] that it belongs to is not dropped. A buffer may be released by
@@ -227,7 +226,7 @@ impl Buffer {
     /// Enqueues a copy of the first `bytes` bytes to device memory.
     ///
     /// # Safety
-    /// `stream` is a stream of the pool's device ("cuda": a CUstream or cudaStream_t; "none" and "mlock" ignore it).
+    /// `stream` is a stream of the pool's device ("none" and "mlock" ignore it).
     /// `device_memory` is memory of that device ("none" and "mlock": memory of this process) with room for `bytes`
     /// bytes. Until the stream has completed the copy, nobody else accesses that memory, and this buffer is neither
     /// changed nor dropped. It may be released by [`release_on`](Buffer::release_on) with this stream.
