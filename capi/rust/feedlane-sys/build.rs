@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes the constants of the record of `feedlane.h`, and says where libfeedlane.so is: in $FEEDLANE_LIB_DIR, else where
-//! pkg-config says, else where the linker looks by itself.
+//! Writes the constants and the reports of the record of `feedlane.h`, and says where libfeedlane.so is: in
+//! $FEEDLANE_LIB_DIR, else where pkg-config says, else where the linker looks by itself.
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -8,8 +8,10 @@ use std::{env, fs};
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=interface.json");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("Cargo sets it")).join("constants.rs");
-    fs::write(out, constants(&fs::read_to_string("interface.json").expect("interface.json"))).expect("in OUT_DIR");
+    let record = fs::read_to_string("interface.json").expect("interface.json");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("Cargo sets it"));
+    fs::write(out.join("constants.rs"), constants(&record)).expect("in OUT_DIR");
+    fs::write(out.join("reports.rs"), reports(&record)).expect("in OUT_DIR");
     find_library();
 }
 
@@ -38,6 +40,45 @@ fn typed<'a>(name: &str, value: &'a str) -> (&'static str, &'a str) {
         "EXHAUSTED" | "SLOTS" => ("u64", "u64::MAX"), // all bits are set: the record has it as a signed number
         "NO_STREAM" => ("*mut std::ffi::c_void", "usize::MAX as *mut std::ffi::c_void"),
         _ => ("i32", value),
+    }
+}
+
+/// The structs of `monitor.h` and `observe.h`, which come last in the record and have one line per member there.
+fn reports(record: &str) -> String {
+    let lines =
+        record.lines().skip_while(|line| !line.contains("\"feedlane_stats\": {")).take_while(|line| *line != "  },");
+    let mut code = String::from("structs! {\n");
+    for line in lines.map(str::trim) {
+        code += &if line.starts_with('{') {
+            let name = text(line, "\"name\": \"", '"').expect("a name");
+            let c = text(line, "\"type\": \"", '"').expect("a type");
+            let kind = rust_type(c);
+            match text(line, "\"length\": ", '}') {
+                Some(length) => format!("pub {name}: [{kind}; {length}],\n"),
+                None => format!("pub {name}: {kind},\n"),
+            }
+        } else if line.starts_with(']') {
+            "}\n".into()
+        } else {
+            format!("pub struct {} {{\n", text(line, "\"", '"').expect("a struct"))
+        };
+    }
+    code + "}\n"
+}
+
+/// What is between `before` and `end`.
+fn text<'a>(line: &'a str, before: &str, end: char) -> Option<&'a str> {
+    line.split_once(before)?.1.split(end).next()
+}
+
+fn rust_type(c: &str) -> &str {
+    match c {
+        "int32_t" => "i32",
+        "int64_t" => "i64",
+        "uint64_t" => "u64",
+        "size_t" => "usize",
+        "char" => "c_char",
+        structure => structure,
     }
 }
 

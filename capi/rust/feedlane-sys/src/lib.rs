@@ -3,8 +3,8 @@
 //! headers that it includes describe what each of them means. The crate `feedlane` wraps them in a safe interface.
 //! `new()` of a struct does what `feedlane_init` does in C.
 //!
-//! The tests of this crate compare it with the record of the interface, `capi/abi/interface.json`: names, values,
-//! prototypes, sizes, offsets and types.
+//! The build script writes the constants and the structs of reports. The tests compare the crate with the record of the
+//! interface, `capi/abi/interface.json`: names, values, prototypes, sizes, offsets and types.
 #![allow(non_camel_case_types)]
 
 #[macro_use]

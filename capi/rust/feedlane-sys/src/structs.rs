@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of `feedlane.h`, in the header's order, except the ones of `status.h`, `pool.h`, `sampler.h`, `observe.h`
-//! and `share.h`. Handles are opaque: they exist behind pointers only.
+//! The structs of `feedlane.h`, in the header's order, except the ones of `status.h`, `pool.h`, `sampler.h`, `monitor.h`,
+//! `observe.h` and `share.h`. Handles are opaque: they exist behind pointers only.
 use std::ffi::c_void;
 use std::os::raw::c_char;
 
@@ -269,67 +269,5 @@ structs! {
         pub base_seed: u64,
         pub ended: i32,
         pub iterable: i32,
-    }
-
-    /// Totals over the loader's life, and its current state.
-    pub struct feedlane_stats {
-        pub size: usize,
-        pub batches: u64,
-        pub samples: u64,
-        pub bytes: u64,
-        pub epochs: u64,
-        pub wait_ns: u64,
-        pub restarts: u64,
-        pub redispatched: u64,
-        pub quarantined: u64,
-        pub invalid_results: u64,
-        pub late_results: u64,
-        pub slots: u64,
-        pub slots_free: u64,
-        pub slots_held: u64,
-        pub control_bytes: u64,
-        pub data_bytes: u64,
-        pub reserved_bytes: u64,
-        pub retried: u64,
-        pub substituted: u64,
-        pub skipped: u64,
-        pub hung: u64,
-        pub rank_source: [c_char; 16],
-        pub huge_bytes: u64,
-        pub start_wait_ns: u64,
-        pub restarts_signal: u64,
-        pub restarts_exit: u64,
-        pub restarts_hung: u64,
-        pub restarts_invalid: u64,
-        pub restarts_unattached: u64,
-    }
-
-    /// One worker.
-    pub struct feedlane_worker_stats {
-        pub size: usize,
-        pub pid: i64,
-        pub state: i32,
-        pub generation: i32,
-        pub tasks: u64,
-        pub samples: u64,
-        pub bytes: u64,
-        pub errors: u64,
-        pub work_ns: u64,
-        pub wait_ns: u64,
-        pub state_since_ns: u64,
-        pub task_since_ns: u64,
-        pub epoch: i64,
-        pub batch: i64,
-        pub row: i64,
-    }
-
-    /// Something that happened in a loader.
-    pub struct feedlane_event {
-        pub size: usize,
-        pub kind: i32,
-        pub reserved: i32,
-        pub time_ns: u64,
-        pub lost: u64,
-        pub what: feedlane_error,
     }
 }
