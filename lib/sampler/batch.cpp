@@ -109,7 +109,8 @@ Status make_batch(const feedlane_sampler_config& config, const Sampler* inner, c
   constexpr std::int64_t most = std::int64_t{1} << 30;  // same limit as a loader's batch_size
   if (inner->batch_rows() > 0)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.inner", inner->batch_rows(), 0,
-                        "config.inner yields batches already, of up to {} indices", inner->batch_rows());
+                        "config.inner yields batches (of up to {} indices): it must yield single indices",
+                        inner->batch_rows());
   const Ranged numbers[] = {{"config.batch_size", config.batch_size, 1, most},
                             {"config.drop_last", config.drop_last, 0, 1}};
   if (const Status s = check_ranges(numbers, error); s != FEEDLANE_OK) return s;

@@ -12,7 +12,7 @@ namespace feedlane::sampler {
 inline Status check_room(std::uint64_t cap, std::int64_t rows, Error& error) {
   if (cap >= static_cast<std::uint64_t>(rows)) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_ARGUMENT, "cap", cap, rows,
-                      "cap is {}, a batch of this sampler needs room for {} indices", cap, rows);
+                      "cap is {}: must be at least {}, the size of this sampler's batches", cap, rows);
 }
 
 struct Ranged {

@@ -113,12 +113,13 @@ Status Custom::pull(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got
   if (s < 0) return s;
   const auto found = static_cast<std::int64_t>(std::min<std::uint64_t>(got, INT64_MAX));
   if (got > cap)
-    return error.refuse(FEEDLANE_E_ARGUMENT, name, found, cap, "{} returned {} indices, there was room for {}", name,
-                        got, cap);
+    return error.refuse(FEEDLANE_E_ARGUMENT, name, found, cap, "{} wrote {} indices, but there was room for only {}",
+                        name, got, cap);
   if ((got == 0) != (s == FEEDLANE_END))
-    return error.refuse(FEEDLANE_E_ARGUMENT, name, found, s == FEEDLANE_END ? 0 : 1,
-                        "{} returned {} and wrote {} indices: END goes with none, 0 with one at least", name,
-                        feedlane_status_name(s), got);
+    return error.refuse(
+        FEEDLANE_E_ARGUMENT, name, found, s == FEEDLANE_END ? 0 : 1,
+        "{} returned {} with {} indices: FEEDLANE_END must come with 0 indices, and FEEDLANE_OK with at least 1", name,
+        feedlane_status_name(s), got);
   return s;
 }
 
@@ -167,7 +168,7 @@ Status Custom::save_own(std::vector<std::byte>& own, Error& error) const {
     }
     if (!too_small || attempt > 0 || bytes > most_state_bytes)
       return error.refuse(FEEDLANE_E_ARGUMENT, name, std::min<std::uint64_t>(bytes, INT64_MAX), own.size(),
-                          "{} returned a state of {} bytes, there was room for {}", name, bytes, own.size());
+                          "{} returned a state of {} bytes, but there was room for only {}", name, bytes, own.size());
     own.resize(bytes);
   }
 }
@@ -177,7 +178,8 @@ Status Custom::save(std::int64_t, std::vector<std::byte>& out, Error& error) con
     return error.refuse(FEEDLANE_E_UNSUPPORTED, "sampler.save", 0, 1,
                         "this custom sampler has no callback `save`: its state can't be saved");
   if (!kept_.empty())
-    return error.fail(FEEDLANE_E_STATE, "callbacks.next has failed with {} indices given: `next` comes before `save`",
+    return error.fail(FEEDLANE_E_STATE,
+                      "cannot save: callbacks.next failed after it wrote {} indices; call feedlane_sampler_next first",
                       kept_.size());
   std::vector<std::byte> own;
   const Status s = save_own(own, error);
@@ -217,7 +219,7 @@ Status make_custom(const feedlane_sampler_config& config, const Sampler*, const 
   if (const Status s = read_versioned(config.callbacks, callbacks, "config.callbacks", error); s != FEEDLANE_OK)
     return s;
   if (callbacks.next == nullptr)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "callbacks.next", 0, 1, "callbacks.next is NULL: nothing yields indices");
+    return error.refuse(FEEDLANE_E_ARGUMENT, "callbacks.next", 0, 1, "callbacks.next is NULL: it is required");
   if (callbacks.length < 0)
     return error.refuse(FEEDLANE_E_ARGUMENT, "callbacks.length", callbacks.length, 0,
                         "callbacks.length is {}: must not be negative; 0 means unknown", callbacks.length);

@@ -56,10 +56,10 @@ Status Distributed::make_list(std::int64_t epoch, Error&) {
 
 Status check(const feedlane_sampler_config& c, Error& error) {
   if (c.length < 0) return refuse(error, "config.length", c.length, 0, "must not be negative");
-  if (c.length > Feistel::most)
-    return refuse(error, "config.length", c.length, Feistel::most, "must not be more than 2^62");
+  if (c.length > Feistel::most) return refuse(error, "config.length", c.length, Feistel::most, "must be at most 2^62");
   if (c.world < 0) return refuse(error, "config.world", c.world, 0, "must not be negative");
-  if (c.world == 0 && c.rank != 0) return refuse(error, "config.rank", c.rank, 0, "there is no rank without a world");
+  if (c.world == 0 && c.rank != 0)
+    return refuse(error, "config.rank", c.rank, 0, "must be 0 unless config.world is set");
   if (c.rank < 0 || (c.world > 0 && c.rank >= c.world))
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.rank", c.rank, c.rank < 0 ? 0 : c.world,
                         "config.rank is {}: must be at least 0 and less than config.world, {}", c.rank, c.world);
@@ -74,7 +74,7 @@ Status check(const feedlane_sampler_config& c, Error& error) {
     if (flag.value < 0 || flag.value > 1)
       return refuse(error, flag.name, flag.value, flag.value < 0 ? 0 : 1, "must be 0 or 1");
   if (c.no_shuffle != 0 && c.shuffle != 0)
-    return refuse(error, "config.shuffle", c.shuffle, 0, "with no_shuffle there is nothing to shuffle");
+    return refuse(error, "config.shuffle", c.shuffle, 0, "must be 0 if config.no_shuffle is 1");
   return FEEDLANE_OK;
 }
 

@@ -31,7 +31,7 @@ Status Listed::save(std::int64_t position, std::vector<std::byte>& out, Error& e
   if (position < 0) position = ended_ ? INT64_MAX : position_;
   if (position < earliest())
     return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, earliest(),
-                        "position {} is before {}, where the loaded state continued", position, earliest());
+                        "position is {}: must be at least {}, the position of the loaded state", position, earliest());
   const std::vector<Fact> all = facts();
   StateWriter state(out, kind(), all, epoch_);
   state.more().i64(std::min(position, length()));

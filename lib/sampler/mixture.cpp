@@ -50,7 +50,7 @@ class Mixture final : public Dealt {
   [[nodiscard]] Kind kind() const override { return Kind::mixture; }
   [[nodiscard]] std::vector<Fact> facts() const override {
     const bool uses_seed = config_.no_shuffle == 0 || config_.window > 1;
-    return {{"sources and weights", recipe_->content},
+    return {{"source and weight checksum", recipe_->content},
             {"num_samples", static_cast<std::uint64_t>(config_.num_samples)},
             {"seed", uses_seed ? config_.seed : 0},
             {"window", static_cast<std::uint64_t>(config_.window)},
@@ -69,7 +69,7 @@ class Mixture final : public Dealt {
 Status Mixture::make_list(std::int64_t epoch, Error& error) {
   if (epoch >= Feistel::most / config_.num_samples)
     return error.refuse(FEEDLANE_E_LIMIT, "epoch", epoch, Feistel::most / config_.num_samples - 1,
-                        "epoch {} of {} samples is beyond sample 2^62 of the mixture", epoch, config_.num_samples);
+                        "epoch {} of {} samples each would exceed 2^62 samples in total", epoch, config_.num_samples);
   start_ = epoch * config_.num_samples;
   return FEEDLANE_OK;
 }
@@ -120,7 +120,7 @@ Status check_lengths(std::span<const std::int64_t> lengths, std::int64_t& sample
                           "lengths[{}] is {}: must not be negative", i, lengths[i]);
     if (lengths[i] > Feistel::most - samples)
       return error.refuse(FEEDLANE_E_ARGUMENT, "config.lengths", lengths[i], Feistel::most - samples,
-                          "lengths[{}] is {}: the sources have more than 2^62 samples together", i, lengths[i]);
+                          "lengths[{}] is {}: all sources together must have at most 2^62 samples", i, lengths[i]);
     samples += lengths[i];
   }
   return FEEDLANE_OK;
@@ -133,8 +133,7 @@ Status check_stages(std::span<const std::int64_t> from, Error& error) {
     if (from[s] < least || from[s] > most)
       return error.refuse(
           FEEDLANE_E_ARGUMENT, "config.from", from[s], from[s] < least ? least : most,
-          "config.from[{}] is {}: the first is 0, and each of the others is larger than the one before, "
-          "up to 2^62",
+          "config.from[{}] is {}: the first must be 0, each other one larger than the one before, and all at most 2^62",
           s, from[s]);
   }
   return FEEDLANE_OK;
@@ -151,11 +150,13 @@ Status read_weights(std::span<const double> weights, std::span<const std::int64_
                           weights[i]);
     if (weights[i] > 0 && lengths[i] == 0)
       return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", static_cast<std::int64_t>(i), 0,
-                          "source {} has weight {} in stage {}, and no samples", i, weights[i], stage);
+                          "source {} has weight {} in stage {}, but no samples: its weight must be 0", i, weights[i],
+                          stage);
     largest = std::max(largest, weights[i]);
   }
   if (largest == 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1, "all weights of stage {} are 0", stage);
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1,
+                        "all weights of stage {} are 0: at least one must be above 0", stage);
   for (const double w : weights) sum += w / largest;
   for (const double w : weights) {
     const auto share = static_cast<std::uint64_t>(std::llround(w / largest / sum * static_cast<double>(Sources::unit)));
@@ -180,11 +181,12 @@ Status make_mixture(const feedlane_sampler_config& config, const Sampler*, const
   };
   if (count == 0 || count > Sources::most)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.count", as_signed(count),
-                        count == 0 ? 1 : as_signed(Sources::most), "there are {} sources: must be between 1 and {}",
+                        count == 0 ? 1 : as_signed(Sources::most), "config.count is {}: must be between 1 and {}",
                         count, Sources::most);
   if ((c.from == nullptr) != (c.stages == 0))
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.stages", as_signed(c.stages), c.from == nullptr ? 0 : 1,
-                        "config.from is {}, and config.stages is {}", c.from == nullptr ? "NULL" : "given", c.stages);
+                        "config.from is {}, but config.stages is {}: set both or neither",
+                        c.from == nullptr ? "NULL" : "given", c.stages);
   if (c.stages > most_weights / count)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.stages", as_signed(c.stages), as_signed(most_weights / count),
                         "{} stages of {} sources: at most {} weights are supported", c.stages, count, most_weights);

@@ -66,7 +66,7 @@ Status TorchRandom::prepare(std::int64_t epoch, Error& error) {
   const bool as_loader = config_.shuffle == FEEDLANE_SHUFFLE_TORCH_LOADER;
   if (as_loader && epoch > TorchEpochs::most)
     return error.refuse(FEEDLANE_E_LIMIT, "epoch", epoch, TorchEpochs::most,
-                        "epoch {}: torch's default generator is followed up to epoch {}", epoch, TorchEpochs::most);
+                        "epoch is {}: must be at most {} with FEEDLANE_SHUFFLE_TORCH_LOADER", epoch, TorchEpochs::most);
   TorchGenerator generator(as_loader ? epochs_.seed(epoch) : config_.seed + static_cast<std::uint64_t>(epoch));
   const std::int64_t n = config_.length;
   order_.clear();
@@ -112,8 +112,7 @@ void ComputedRandom::read(std::int64_t first, std::int64_t* indices, std::uint64
 
 Status make_random(const feedlane_sampler_config& config, const Sampler*, const Environment&, Made& out, Error& error) {
   feedlane_sampler_config c = config;
-  if (c.length <= 0)
-    return refuse(error, "config.length", c.length, 1, "a random sampler needs a data set that isn't empty");
+  if (c.length <= 0) return refuse(error, "config.length", c.length, 1, "must be at least 1");
   if (c.num_samples < 0) return refuse(error, "config.num_samples", c.num_samples, 0, "must not be negative");
   if (c.replacement < 0 || c.replacement > 1)
     return refuse(error, "config.replacement", c.replacement, c.replacement < 0 ? 0 : 1, "must be 0 or 1");
@@ -126,7 +125,8 @@ Status make_random(const feedlane_sampler_config& config, const Sampler*, const 
     return FEEDLANE_OK;
   }
   if (c.length > Feistel::most)
-    return refuse(error, "config.length", c.length, Feistel::most, "more than a feistel shuffle permutes");
+    return refuse(error, "config.length", c.length, Feistel::most,
+                  "must be at most 2^62 with FEEDLANE_SHUFFLE_FEISTEL");
   out = std::make_unique<ComputedRandom>(c);
   return FEEDLANE_OK;
 }

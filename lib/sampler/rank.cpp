@@ -72,10 +72,10 @@ Status read_number(const Environment& environment, const char* name, const char*
                    Error& error) {
   const char* const text = environment(name);
   if (text == nullptr)
-    return error.refuse(FEEDLANE_E_ARGUMENT, name, 0, 1, "{} is set and {} is not: the rank needs both", other, name);
+    return error.refuse(FEEDLANE_E_ARGUMENT, name, 0, 1, "{} is set, but {} is not: set both or neither", other, name);
   const std::optional<std::int32_t> found = number(text);
   if (!found)
-    return error.refuse(FEEDLANE_E_ARGUMENT, name, 0, 1, "{} is '{}', no number between 0 and {}", name,
+    return error.refuse(FEEDLANE_E_ARGUMENT, name, 0, 1, "{} is '{}': must be a number between 0 and {}", name,
                         first(40, text), INT32_MAX);
   value = *found;
   return FEEDLANE_OK;
@@ -83,18 +83,17 @@ Status read_number(const Environment& environment, const char* name, const char*
 
 Status read(const Environment& environment, const Variables& v, RankSource& out, Error& error) {
   if (v.world == nullptr)
-    return error.refuse(
-        FEEDLANE_E_ARGUMENT, "FEEDLANE_WORLD_SIZE", 0, 1,
-        "{} is set, and no variable gives the number of ranks: set FEEDLANE_RANK and FEEDLANE_WORLD_SIZE, or "
-        "give the sampler both numbers",
-        v.rank);
+    return error.refuse(FEEDLANE_E_ARGUMENT, "FEEDLANE_WORLD_SIZE", 0, 1,
+                        "{} is set, but no variable gives the number of ranks: set FEEDLANE_RANK and "
+                        "FEEDLANE_WORLD_SIZE, or pass both numbers to the sampler",
+                        v.rank);
   Status s = read_number(environment, v.rank, v.world, out.rank, error);
   if (s == FEEDLANE_OK) s = read_number(environment, v.world, v.rank, out.world, error);
   if (s != FEEDLANE_OK) return s;
   if (out.world < 1)
-    return error.refuse(FEEDLANE_E_ARGUMENT, v.world, out.world, 1, "{} is 0, must be at least 1", v.world);
+    return error.refuse(FEEDLANE_E_ARGUMENT, v.world, out.world, 1, "{} is 0: must be at least 1", v.world);
   if (out.rank >= out.world)
-    return error.refuse(FEEDLANE_E_ARGUMENT, v.rank, out.rank, out.world, "{} is {}, must be less than {}, {}", v.rank,
+    return error.refuse(FEEDLANE_E_ARGUMENT, v.rank, out.rank, out.world, "{} is {}: must be less than {}, {}", v.rank,
                         out.rank, v.world, out.world);
   out.source = v.source;
   return FEEDLANE_OK;
@@ -125,12 +124,12 @@ void compare(const Environment& environment, const Variables& v, RankSource& out
   if (agrees(environment, v.rank, out.rank) && (v.world == nullptr || agrees(environment, v.world, out.world))) return;
   if (has_started_torchrun(environment, v, out)) return;
   if (v.world == nullptr) {
-    (void)format_to(out.warning, "rank {} of {} by {} is used, but {} says {}", out.rank, out.world, out.source, v.rank,
+    (void)format_to(out.warning, "using rank {} of {} from {}, but {} is {}", out.rank, out.world, out.source, v.rank,
                     first(40, environment(v.rank)));
     return;
   }
-  const auto text = [&](const char* name) { return environment(name) == nullptr ? "nothing" : environment(name); };
-  (void)format_to(out.warning, "rank {} of {} by {} is used, but {} says {} and {} says {}", out.rank, out.world,
+  const auto text = [&](const char* name) { return environment(name) == nullptr ? "not set" : environment(name); };
+  (void)format_to(out.warning, "using rank {} of {} from {}, but {} is {} and {} is {}", out.rank, out.world,
                   out.source, v.rank, first(40, text(v.rank)), v.world, first(40, text(v.world)));
 }
 

@@ -14,13 +14,13 @@ const char* name_of(std::uint32_t kind) {
   case number: return #name;
     FEEDLANE_SAMPLER_KINDS(FEEDLANE_SAMPLER_NAME)
 #undef FEEDLANE_SAMPLER_NAME
-    default: return "later";
+    default: return "newer kind of";
   }
 }
 
 Status refuse(Error& error, std::uint64_t found, std::uint64_t needed, const char* what) {
   return error.refuse(FEEDLANE_E_ARGUMENT, "state", found, needed,
-                      "the state is of a sampler with {} {}, this one's is {}", what, found, needed);
+                      "the state was saved by a sampler with {} {}, but this one has {}", what, found, needed);
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ StateWriter::StateWriter(std::vector<std::byte>& out, Kind kind, std::span<const
 void StateWriter::finish() { writer_.u64(checksum(std::span(out_).subspan(start_))); }
 
 Status refuse_damaged(Error& error) {
-  return error.refuse(FEEDLANE_E_CORRUPT, "state", 0, 0, "the state is damaged or is none of a sampler");
+  return error.refuse(FEEDLANE_E_CORRUPT, "state", 0, 0, "the state is damaged, or it is not a sampler's state");
 }
 
 Status open_state(std::span<const std::byte> state, Kind kind, std::span<const Fact> facts, std::int64_t epoch,
@@ -50,10 +50,10 @@ Status open_state(std::span<const std::byte> state, Kind kind, std::span<const F
   const std::uint32_t saved_kind = more.u32();
   if (saved_kind != static_cast<std::uint32_t>(kind))
     return error.refuse(FEEDLANE_E_ARGUMENT, "state", saved_kind, static_cast<std::uint32_t>(kind),
-                        "the state is of a {} sampler, this one is {}", name_of(saved_kind),
+                        "the state was saved by a {} sampler, but this is a {} sampler", name_of(saved_kind),
                         name_of(static_cast<std::uint32_t>(kind)));
   if (const std::uint32_t count = more.u32(); count != facts.size())
-    return refuse(error, count, facts.size(), "another definition: numbers");
+    return refuse(error, count, facts.size(), "parameter count");
   for (const Fact& fact : facts)
     if (const std::uint64_t saved = more.u64(); more.ok() && saved != fact.value)
       return refuse(error, saved, fact.value, fact.name);
@@ -61,7 +61,8 @@ Status open_state(std::span<const std::byte> state, Kind kind, std::span<const F
   if (!more.ok()) return refuse_damaged(error);
   if (saved_epoch != epoch)
     return error.refuse(FEEDLANE_E_ARGUMENT, "state", saved_epoch, epoch,
-                        "the state is of epoch {}, the sampler is in epoch {}: restart it in that of the state first",
+                        "the state was saved in epoch {}, but the sampler is in epoch {}: restart the sampler in the "
+                        "state's epoch first",
                         saved_epoch, epoch);
   return FEEDLANE_OK;
 }

@@ -33,7 +33,7 @@ class Subset final : public Listed {
     return {{"length", list_->indices.size()},
             {"in_order", in_order_ ? 1U : 0U},
             {"seed", in_order_ ? 0 : seed_},
-            {"the indices' checksum", list_->content}};
+            {"index checksum", list_->content}};
   }
   Status prepare(std::int64_t epoch, Error&) override {
     if (in_order_) return FEEDLANE_OK;
@@ -59,7 +59,7 @@ class Subset final : public Listed {
 Status make_subset(const feedlane_sampler_config& config, const Sampler*, const Environment&, Made& out, Error& error) {
   const std::uint64_t count = config.count;
   if (config.indices == nullptr && count != 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "config.indices", 0, 1, "config.indices is NULL and config.count is {}",
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.indices", 0, 1, "config.indices is NULL, but config.count is {}",
                         count);
   if (const Status s = check_flag("config.no_shuffle", config.no_shuffle, error); s != FEEDLANE_OK) return s;
   auto list = std::make_shared<List>();

@@ -91,7 +91,7 @@ std::array<Fact, 10> Tokens::facts() const {
            {"no_shuffle", number(config_.no_shuffle)},
            {"drop_last", number(config_.drop_last)},
            {"drop_long", number(config_.drop_long)},
-           {"the lengths' checksum", lengths_->content}}};
+           {"length checksum", lengths_->content}}};
 }
 
 TokenBatches Tokens::made(std::int64_t epoch, std::uint32_t world) const {
@@ -125,7 +125,7 @@ Status Tokens::save(std::int64_t position, std::vector<std::byte>& out, Error& e
   position = std::min(position < 0 ? position_ : position, length());
   if (position < before_)
     return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, before_,
-                        "position {} is before {}, where the loaded state continued", position, before_);
+                        "position is {}: must be at least {}, the position of the loaded state", position, before_);
   // Consecutive steps of one world are one stage, because the rest of a filled list needs no filling.
   std::vector<Stage> stages = stages_;
   const std::int64_t steps = position - before_;
@@ -133,7 +133,7 @@ Status Tokens::save(std::int64_t position, std::vector<std::byte>& out, Error& e
   stages.back().steps += steps;
   if (stages.size() > most_stages)
     return error.refuse(FEEDLANE_E_LIMIT, "state", stages.size(), most_stages,
-                        "the world has changed {} times in this epoch: a state has room for {} worlds",
+                        "the number of ranks has changed {} times in this epoch: a state has room for only {} numbers",
                         stages.size() - 1, most_stages);
   const auto definition = facts();
   StateWriter state(out, Kind::tokens, definition, epoch_);
@@ -207,9 +207,10 @@ Status read_lengths(std::span<const std::int64_t> lengths, const feedlane_sample
       return error.refuse(FEEDLANE_E_ARGUMENT, "config.lengths", lengths[i], 0,
                           "lengths[{}] is {}: must not be negative", i, lengths[i]);
     if (lengths[i] > c.max_tokens && c.drop_long == 0)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "config.lengths", lengths[i], c.max_tokens,
-                          "lengths[{}] is {}: a batch has {} tokens at most; drop_long leaves such samples out", i,
-                          lengths[i], c.max_tokens);
+      return error.refuse(
+          FEEDLANE_E_ARGUMENT, "config.lengths", lengths[i], c.max_tokens,
+          "lengths[{}] is {}: must be at most config.max_tokens, {}; config.drop_long skips longer samples", i,
+          lengths[i], c.max_tokens);
     out.values.push_back(static_cast<std::uint32_t>(std::min<std::int64_t>(lengths[i], UINT32_MAX)));
   }
   out.content = content_of(std::span<const std::uint32_t>(out.values));
@@ -224,7 +225,7 @@ Status make_tokens(const feedlane_sampler_config& config, const Sampler*, const 
   const std::int64_t* const lengths = c.lengths;
   const std::uint64_t count = c.count;
   if (lengths == nullptr && count != 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "config.lengths", 0, 1, "config.lengths is NULL and config.count is {}",
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.lengths", 0, 1, "config.lengths is NULL, but config.count is {}",
                         count);
   if (count > INT32_MAX)
     return refuse(error, "config.count", std::min<std::uint64_t>(count, INT64_MAX), INT32_MAX, "must be below 2^31");
@@ -234,7 +235,7 @@ Status make_tokens(const feedlane_sampler_config& config, const Sampler*, const 
   RankSource rank;
   s = choose_rank(c, environment, rank, error);
   if (s == FEEDLANE_OK && rank.world > most_ranks)
-    s = refuse(error, "config.world", rank.world, most_ranks, "the environment says more ranks than are supported");
+    s = refuse(error, "config.world", rank.world, most_ranks, "must be at most 2^20; the environment variables set it");
   auto shared = std::make_shared<Lengths>();
   if (s == FEEDLANE_OK) s = read_lengths({lengths, static_cast<std::size_t>(count)}, c, *shared, error);
   if (s != FEEDLANE_OK) return s;

@@ -36,7 +36,7 @@ class Weighted final : public Listed {
             {"seed", config_.seed},
             {"num_samples", static_cast<std::uint64_t>(config_.num_samples)},
             {"without_replacement", static_cast<std::uint64_t>(config_.without_replacement)},
-            {"the weights' checksum", weights_->content}};
+            {"weight checksum", weights_->content}};
   }
   Status prepare(std::int64_t epoch, Error&) override;
   void read(std::int64_t first, std::int64_t* indices, std::uint64_t count) const override;
@@ -95,12 +95,12 @@ Status check(std::span<const double> weights, std::int64_t& positive, Error& err
     const double w = weights[i];
     if (!std::isfinite(w) || w < 0)
       return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", i, 0,
-                          "weights[{}] is {}: must be a finite number that isn't negative", i, w);
+                          "weights[{}] is {}: must be finite and not negative", i, w);
     if (w > 0) positive++;
   }
   if (positive == 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1, "all of {} weights are zero: nothing can be drawn",
-                        weights.size());
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1,
+                        "all {} weights are 0: at least one must be above 0", weights.size());
   return FEEDLANE_OK;
 }
 
@@ -112,7 +112,7 @@ Status make_weighted(const feedlane_sampler_config& config, const Sampler*, cons
   const double* const weights = c.weights;
   const std::uint64_t count = c.count;
   if (weights == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1, "config.weights is NULL");
-  if (count == 0) return refuse(error, "config.count", 0, 1, "there is nothing to draw from");
+  if (count == 0) return refuse(error, "config.count", 0, 1, "must be at least 1");
   if (c.num_samples < 0) return refuse(error, "config.num_samples", c.num_samples, 0, "must not be negative");
   if (c.without_replacement < 0 || c.without_replacement > 1)
     return refuse(error, "config.without_replacement", c.without_replacement, c.without_replacement < 0 ? 0 : 1,
@@ -127,7 +127,7 @@ Status make_weighted(const feedlane_sampler_config& config, const Sampler*, cons
   if (c.num_samples == 0) c.num_samples = static_cast<std::int64_t>(count);
   if (c.without_replacement != 0 && c.num_samples > positive)
     return refuse(error, "config.num_samples", c.num_samples, positive,
-                  "without replacement no more can be drawn than there are weights above zero");
+                  "must be at most the number of weights above 0, because samples are drawn without replacement");
   shared->count = count;
   shared->content = content_of(std::span<const double>(values));
   if (c.without_replacement == 0) {

@@ -181,7 +181,7 @@ TEST_CASE("a rank that launchers don't agree about is a warning of the loader") 
             const Loader l = s.create();
             const std::vector<feedlane_event> told = events_of(l.get(), FEEDLANE_EVENT_WARNING);
             EXPECT(f, told.size() == (agree ? 0 : 1));
-            EXPECT(f, agree || std::string(told[0].what.text).find("rank 1 of 4 by torchrun is used, but OMPI") == 0);
+            EXPECT(f, agree || std::string(told[0].what.text).find("using rank 1 of 4 from torchrun, but OMPI") == 0);
           }) == "");
   }
 }

@@ -106,7 +106,7 @@ TEST_CASE("a launcher that sets only the rank is refused, not taken for rank 0 o
   shell["SLURM_STEP_ID"] = "4294967290";
   check_found(shell, "none", 0, 1);
   const RankSource found = found_in({{"PMIX_RANK", "0"}, {"PMI_RANK", "3"}, {"PMI_SIZE", "8"}});
-  CHECK(std::string(found.warning) == "rank 3 of 8 by pmi is used, but PMIX_RANK says 0");
+  CHECK(std::string(found.warning) == "using rank 3 of 8 from pmi, but PMIX_RANK is 0");
 }
 
 TEST_CASE("a launcher that has started one torchrun for each node causes no warning") {
@@ -118,7 +118,7 @@ TEST_CASE("a launcher that has started one torchrun for each node causes no warn
   check_found(more, "torchrun", 14, 32);
   // Eight times torchrun, each for itself: every rank is told eight times.
   Variables alone = task_of_slurm({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "4"}});
-  CHECK(std::string(found_in(alone).warning).find("rank 2 of 4 by torchrun is used, but SLURM_PROCID says 3") == 0);
+  CHECK(std::string(found_in(alone).warning).find("using rank 2 of 4 from torchrun, but SLURM_PROCID is 3") == 0);
   alone["LOCAL_WORLD_SIZE"] = "0";
   CHECK_FALSE(std::string(found_in(alone).warning).empty());
 }
@@ -159,7 +159,7 @@ TEST_CASE("sources that differ give a warning with all four numbers; the first o
     CHECK(std::string(found.source) == "torchrun");
     CHECK(found.rank == 3);
     CHECK(found.world == 8);
-    CHECK(std::string(found.warning).find("rank 3 of 8 by torchrun") == 0);
-    CHECK(std::string(found.warning).find("PMI_RANK says " + v["PMI_RANK"]) != std::string::npos);
+    CHECK(std::string(found.warning).find("using rank 3 of 8 from torchrun") == 0);
+    CHECK(std::string(found.warning).find("PMI_RANK is " + v["PMI_RANK"]) != std::string::npos);
   }
 }
