@@ -86,24 +86,24 @@ Status Audience::find_place(const feedlane_consumer_config& config, std::int32_t
   const auto places = static_cast<std::int32_t>(loader_.config().consumers);
   if (config.id < -1 || config.id >= places)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.id", config.id, config.id < 0 ? -1 : places - 1,
-                        "config.id is {}, there are {} places", config.id, places);
+                        "config.id is {}: must be -1 (any place) or below config.consumers, {}", config.id, places);
   if (config.lag < FEEDLANE_LAG_BLOCK || config.lag > FEEDLANE_LAG_OBSERVE)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.lag", config.lag, FEEDLANE_LAG_OBSERVE,
-                        "config.lag is {}, needs a FEEDLANE_LAG_ number", config.lag);
+                        "config.lag is {}: must be one of FEEDLANE_LAG_...", config.lag);
   if (config.lag == FEEDLANE_LAG_OBSERVE && deals())
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.lag", config.lag, FEEDLANE_LAG_EVICT,
-                        "batches that are dealt can't be missed by the one that they are for");
+                        "FEEDLANE_LAG_OBSERVE is not available with FEEDLANE_SHARE_DEAL");
   constexpr std::int64_t longest_ns = FEEDLANE_FOREVER / 2;
   if (config.evict_after_ns < 0 || config.evict_after_ns > longest_ns)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.evict_after_ns", config.evict_after_ns,
-                        config.evict_after_ns < 0 ? 0 : longest_ns, "config.evict_after_ns is {}, must be in 0 .. {}",
+                        config.evict_after_ns < 0 ? 0 : longest_ns, "config.evict_after_ns is {}: must be 0 to {}",
                         config.evict_after_ns, longest_ns);
   if (config.id >= 0 && links_.at_place(static_cast<std::size_t>(config.id)) != nullptr)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "config.id", config.id, -1, "place {} has a consumer", config.id);
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.id", config.id, -1, "place {} already has a consumer", config.id);
   for (id = std::max(config.id, 0); id < places; id++)
     if (links_.at_place(static_cast<std::size_t>(id)) == nullptr) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_LIMIT, "config.consumers", places, places + 1, "all {} places have a consumer",
-                      places);
+  return error.refuse(FEEDLANE_E_LIMIT, "config.consumers", places, places + 1,
+                      "all {} places already have a consumer: raise config.consumers", places);
 }
 
 Status Audience::open_consumer(const feedlane_consumer_config& config, std::int32_t& id, os::Fd& theirs, Error& error) {
@@ -260,7 +260,7 @@ void Audience::read_message(Link& link) {
     if (magic != attached_magic) return end_link(link.number(), "never joined");
     const std::uint64_t tag = EventTag::make(EventTag::process, link.number());
     s = greeting::accept(link.socket.get(), received, poller_, tag, link.process, error);
-    if (s != FEEDLANE_OK) return end_link(link.number(), "could not be observed");
+    if (s != FEEDLANE_OK) return end_link(link.number(), "could not be monitored");
     link.state = Link::State::attached;
     link.stall.since_ns = 0;  // its own time starts now
     link.pid = received.pid;

@@ -31,10 +31,11 @@ Status read_tensor(const shm::TensorRecord& shared, std::uint32_t slot, std::uin
                         f.member, i, slot, f.found, f.rule);
   if (r.bytes != bytes)
     return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", r.bytes, bytes,
-                        "tensor {} of slot {} has {} bytes, its shape takes {}", i, slot, r.bytes, bytes);
+                        "tensor {} of slot {} has {} bytes, but its shape takes {}", i, slot, r.bytes, bytes);
   if (!is_inside(r.offset, bytes, segments))
     return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", r.offset, segments.plan().data_bytes,
-                        "tensor {} of slot {} has {} bytes at {}", i, slot, bytes, r.offset);
+                        "tensor {} of slot {} is outside the data segment: {} bytes at offset {}", i, slot, bytes,
+                        r.offset);
   auto& name = described.names[i];
   std::copy_n(r.name, sizeof r.name, name.data());
   name.back() = '\0';
@@ -86,13 +87,13 @@ Status read_entry(const shm::CatalogueEntry& entry, std::uint32_t slot, const sh
   const auto h = shm::read_once<shm::CatalogueHead>(&entry.head);
   if (h.tensor_count > FEEDLANE_MAX_TENSORS || !is_inside(h.metadata_offset, h.metadata_bytes, segments))
     return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", h.tensor_count, FEEDLANE_MAX_TENSORS,
-                        "slot {} has {} tensors and {} bytes of metadata at {}", slot, h.tensor_count, h.metadata_bytes,
-                        h.metadata_offset);
+                        "slot {} has an invalid description: {} tensors, and {} bytes of metadata at offset {}", slot,
+                        h.tensor_count, h.metadata_bytes, h.metadata_offset);
   const std::uint64_t listed = segments.plan().geometry.list_bytes / sizeof(std::int64_t);
   if (h.has_indices != 0 && (h.rows > listed || h.skipped > listed - h.rows))
     return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", h.rows, listed,
-                        "slot {} has indices of {} rows and of {} samples left out, its list has room for {}", slot,
-                        h.rows, h.skipped, listed);
+                        "slot {} has indices for {} rows and {} skipped samples, but its list has room for only {}",
+                        slot, h.rows, h.skipped, listed);
   described.tensors.resize(h.tensor_count);
   described.names.resize(h.tensor_count);
   for (std::uint32_t i = 0; i < h.tensor_count; i++)

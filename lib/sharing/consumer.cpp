@@ -35,7 +35,7 @@ Status read_failure(const shm::DeliveryMessage& message, Error& error) {
   const bool is_batch = static_cast<shm::DeliveryKind>(message.kind) == shm::DeliveryKind::failed;
   if (message.status >= 0)
     return error.refuse(FEEDLANE_E_CORRUPT, "message.status", message.status, -1,
-                        "the feeder tells of a failure with status {}", message.status);
+                        "the feeder reports a failure with status {}, which is not an error", message.status);
   (void)error.fail(message.status, "{}", first(sizeof message.text, message.text));
   error.epoch = message.epoch;
   error.worker = is_batch ? message.worker : -1;
@@ -51,12 +51,14 @@ Status await_reply(int socket, int feeder, const Request& request, Reply& reply,
     const Status s =
         os::await_message(socket, std::as_writable_bytes(std::span(&reply, 1)), deadline, received, error, feeder);
     if (s == FEEDLANE_TIMEOUT || (s == FEEDLANE_OK && deadline.remaining_ns() == 0))
-      return error.fail(FEEDLANE_E_HUNG, "the feeder has not answered for {} s: it calls neither serve nor poll",
-                        answer_timeout_ns / 1'000'000'000);
+      return error.fail(
+          FEEDLANE_E_HUNG,
+          "the feeder has not answered for {} s: it must call feedlane_loader_serve or feedlane_loader_poll",
+          answer_timeout_ns / 1'000'000'000);
     if (s != FEEDLANE_OK) return s;
     if (received.bytes != sizeof reply || reply.magic != reply_magic)
       return error.refuse(FEEDLANE_E_CORRUPT, "reply", received.bytes, sizeof reply,
-                          "the feeder's answer has {} bytes, needs {}", received.bytes, sizeof reply);
+                          "the feeder's answer has {} bytes instead of {}", received.bytes, sizeof reply);
   } while (reply.round != request.round);  // skips a late reply to an earlier request
   return FEEDLANE_OK;
 }
@@ -68,12 +70,12 @@ Status await_reply(int socket, int feeder, const Request& request, Reply& reply,
 Status Consumer::begin(std::int64_t epoch, Error& error) {
   if (epoch < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, 0, "epoch {} is negative", epoch);
   if (epoch > last_epoch)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, last_epoch, "the last epoch that there is is {}",
+    return error.refuse(FEEDLANE_E_ARGUMENT, "epoch", epoch, last_epoch, "epoch is {}: must be at most {}", epoch,
                         last_epoch);
   const std::int64_t least = next_epoch_.load(std::memory_order_relaxed);
   if (epoch < least)
     return error.refuse(FEEDLANE_E_STATE, "epoch", epoch, least,
-                        "epoch {} is over, or was begun before: the next one of this consumer is {} at least", epoch,
+                        "epoch {} is over or was already begun: this consumer's next epoch must be at least {}", epoch,
                         least);
   at_.wanted = epoch;
   next_epoch_.store(epoch + 1, std::memory_order_relaxed);  // only a number
@@ -108,7 +110,7 @@ void Consumer::skip_old_epochs() {
 }
 
 Status Consumer::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) {
-  if (!at_.is_begun) return error.fail(FEEDLANE_E_STATE, "feedlane_loader_begin comes before feedlane_loader_next");
+  if (!at_.is_begun) return error.fail(FEEDLANE_E_STATE, "call feedlane_loader_begin before feedlane_loader_next");
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   waiter_.cancel();
   std::int64_t since_ns = 0;  // when the wait began
@@ -145,12 +147,13 @@ Status Consumer::obstacle(Error& error) {
   // Relaxed: the doorbell follows. Messages that were revoked before the eviction don't count.
   if (block().is_evicted.load(std::memory_order_relaxed) != 0)
     return error.refuse(FEEDLANE_E_HUNG, "consumer", place_, 0,
-                        "the feeder has evicted this consumer (place {}): it returned nothing for as long as it may",
+                        "the feeder has evicted this consumer (place {}), because it released no batch in time",
                         place_);
   if (is_feeder_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the feeder has ended");
   if (is_short())
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", slots_.held(), 0,
-                        "the trainer holds {} batches, and the feeder has no other free slot", slots_.held());
+                        "the trainer holds {} batches, and the feeder has no free slot: release a batch",
+                        slots_.held());
   return FEEDLANE_AGAIN;
 }
 
@@ -164,11 +167,11 @@ Status Consumer::read_messages(feedlane_batch& out, Error& error) {
       if (lag_ == FEEDLANE_LAG_OBSERVE && at_.newest == 0) at_.is_over = true;
       if (at_.is_over) return FEEDLANE_END;
       return error.refuse(FEEDLANE_E_STATE, "epoch", at_.wanted, m.epoch,
-                          "the feeder is in epoch {}, this consumer has begun epoch {}", m.epoch, at_.wanted);
+                          "the feeder is in epoch {}, but this consumer has begun epoch {}", m.epoch, at_.wanted);
     }
     if (kind == shm::DeliveryKind::batch && m.slot >= batches_.size())
-      return error.refuse(FEEDLANE_E_CORRUPT, "message.slot", m.slot, batches_.size(), "slot {} of {}", m.slot,
-                          batches_.size());
+      return error.refuse(FEEDLANE_E_CORRUPT, "message.slot", m.slot, batches_.size(),
+                          "the feeder sent a batch in slot {}, but it has only {} slots", m.slot, batches_.size());
     const bool is_wanted = m.epoch == at_.wanted;
     if (kind == shm::DeliveryKind::batch && is_wanted) batches_[m.slot].described.reserve();
     const std::uint64_t gap = at_.last_round == 0 ? 0 : m.round - at_.last_round - 1;
@@ -251,7 +254,7 @@ Status Consumer::yield(const shm::DeliveryMessage& message, feedlane_batch& out,
   Batch& batch = batches_[message.slot];
   if (slots_.is_lent(message.slot))
     return error.refuse(FEEDLANE_E_CORRUPT, "message.slot", message.slot, 0,
-                        "the feeder delivers slot {}, which the trainer holds", message.slot);
+                        "the feeder sent a batch in slot {}, which the trainer still holds", message.slot);
   const auto& entry = catalogue_.control<shm::CatalogueEntry>(plan_.entries)[message.slot];
   if (const Status s = read_entry(entry, message.slot, segments_, batch.described, out, error); s != FEEDLANE_OK) {
     give_back(message.slot, message.round);
@@ -311,13 +314,14 @@ Status Consumer::state(std::uint64_t token, std::vector<std::byte>& out, Error& 
     std::uint32_t slot = 0;
     if (!slots_.is_held(token, slot))
       return error.refuse(FEEDLANE_E_STALE, "token", token, 0,
-                          "the batch of this token was released, or never was: ask while it is held");
+                          "the token is not of a held batch: save the state before you release the batch");
     request.round = batches_[slot].round;
   } else if (request.round == 0) {
     return error.fail(FEEDLANE_E_STATE,
-                      "this consumer has had nothing of an epoch yet, there is nothing to go on from");
+                      "there is no state to save yet: this consumer has received nothing of an epoch");
   }
-  if (is_feeder_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the feeder, which knows the state, has ended");
+  if (is_feeder_gone_)
+    return error.fail(FEEDLANE_E_PEER_DEAD, "the feeder has ended, and only the feeder can save the state");
   Status s = greeting::send(socket_.get(), request, {}, error);
   Reply reply{};
   os::Received received;
@@ -331,7 +335,7 @@ Status Consumer::state(std::uint64_t token, std::vector<std::byte>& out, Error& 
   if (s != FEEDLANE_OK) return s;
   if (!is_memory || reply.bytes > std::min(bytes, most_state_bytes))
     return error.refuse(FEEDLANE_E_CORRUPT, "reply.bytes", reply.bytes, std::min(bytes, most_state_bytes),
-                        "the feeder sent a state of {} bytes in a file of {}", reply.bytes, bytes);
+                        "the feeder announced a state of {} bytes, but sent a file of {}", reply.bytes, bytes);
   out.resize(reply.bytes);
   for (std::size_t done = 0; done < out.size();) {
     const ssize_t n = ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(done));

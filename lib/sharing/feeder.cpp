@@ -33,7 +33,7 @@ Status Feeder::create(std::unique_ptr<loader::Loader> loader, const os::SystemFi
 Status Feeder::begin(std::int64_t epoch, Error& error) {
   if (epoch <= audience_.epoch.number)
     return error.refuse(FEEDLANE_E_STATE, "epoch", epoch, audience_.epoch.number + 1,
-                        "the consumers have had epoch {}: an epoch of a shared loader is begun once",
+                        "epoch {} was already begun: a shared loader can begin only a later one",
                         audience_.epoch.number);
   audience_.handle_pending();
   if (const Status s = audience_.shortage().check_backlogs(error); s != FEEDLANE_OK) return s;
@@ -62,7 +62,7 @@ Status Feeder::begin(std::int64_t epoch, Error& error) {
 
 Status Feeder::next(std::int64_t, feedlane_batch&, Error& error) {
   return error.refuse(FEEDLANE_E_STATE, "config.share", loader_->config().share, 0,
-                      "a shared loader's batches go to its consumers: feedlane_loader_serve");
+                      "a shared loader delivers its batches to consumers: call feedlane_loader_serve instead");
 }
 
 Status Feeder::serve(std::int64_t timeout_ns, Error& error) {
@@ -120,7 +120,8 @@ Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
 // Checks that there is a consumer to deliver to.
 Status Feeder::check_consumers(Error& error) {
   if (audience_.links().any_receiving()) return audience_.shortage().check_backlogs(error);
-  return error.refuse(FEEDLANE_E_PEER_DEAD, "consumers", 0, 1, "no consumer is there: feedlane_loader_open_consumer");
+  return error.refuse(FEEDLANE_E_PEER_DEAD, "consumers", 0, 1,
+                      "no consumer is connected: call feedlane_loader_open_consumer");
 }
 
 // Waits while a consumer's ring is full of messages without a slot, or because the consumer reads nothing.
@@ -195,7 +196,8 @@ Status Feeder::arm(Error& error) {
 
 Status Feeder::state(std::uint64_t token, std::vector<std::byte>& out, Error& error) {
   if (token != 0)
-    return error.refuse(FEEDLANE_E_STATE, "token", token, 0, "the batches of a shared loader are its consumers'");
+    return error.refuse(FEEDLANE_E_STATE, "token", token, 0,
+                        "token must be 0, because only consumers hold batches of a shared loader");
   // Excludes batches gathered for the next round, which no consumer has.
   return stock_.has_recorded() ? stock_.state(UINT64_MAX, out, error) : loader_->state(0, out, error);
 }

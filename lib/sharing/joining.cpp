@@ -53,8 +53,8 @@ Status Consumer::receive_welcome(int socket, std::span<const std::byte> request,
 
 Status Consumer::read_welcome(const Welcome& welcome, os::Received& received, Error& error) {
   if (welcome.epoch < 0 || welcome.epoch > last_epoch)
-    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.epoch", welcome.epoch, 0, "the feeder is in epoch {}",
-                        welcome.epoch);
+    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.epoch", welcome.epoch, 0,
+                        "the feeder's welcome message has the invalid epoch {}", welcome.epoch);
   own_event_ = std::move(received.fds[welcome_consumer_event]);
   feeder_event_ = std::move(received.fds[welcome_feeder_event]);
   feeder_ = std::move(received.fds[welcome_feeder]);
@@ -71,7 +71,7 @@ Status Consumer::read_welcome(const Welcome& welcome, os::Received& received, Er
   if (shm::make_share_plan(geometry, plan_, error) != FEEDLANE_OK) return error.code = FEEDLANE_E_CORRUPT;
   if (geometry.slots != segments_.plan().geometry.slots)
     return error.refuse(FEEDLANE_E_CORRUPT, "share.slots", geometry.slots, segments_.plan().geometry.slots,
-                        "the feeder delivers {} slots, its loader has {}", geometry.slots,
+                        "the feeder shares {} slots, but its loader has {}", geometry.slots,
                         segments_.plan().geometry.slots);
   s = pair_.check_sizes(plan_.delivery_bytes, plan_.returns_bytes, error);
   if (s == FEEDLANE_OK) s = catalogue_.check_control_size(plan_.catalogue_bytes, error);

@@ -92,7 +92,7 @@ void Audience::deliver_again(const Link& link, Parcel parcel) {
   if (!epoch.is_in_progress || parcel.epoch != epoch.number) {
     stock_.put_back(parcel.slot);
     return tell(FEEDLANE_EVENT_WARNING, link,
-                "returned a batch unread after the end of its epoch: no consumer has read it");
+                "returned an unread batch after the end of its epoch, so no consumer has read this batch");
   }
   parcel.round = ++round_;
   deliver_to(static_cast<std::size_t>(link.place()), parcel);
@@ -129,7 +129,8 @@ void Audience::evict(Link& link, const char* why) {
   if (has_joined) return;
   Error refusal;
   (void)refusal.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", 0, 1,
-                       "the feeder has closed place {}: nobody has joined there in time", link.place());
+                       "the feeder has closed place {}, because no consumer joined within config.start_timeout_ns",
+                       link.place());
   greeting::refuse(link.socket.get(), refusal);
   end_link(link.number(), nullptr);
 }

@@ -97,9 +97,9 @@ void Shortage::tell_lag() {
 std::optional<Shortage::Overdue> Shortage::find_overdue(std::int64_t now_ns) const {
   for (const std::unique_ptr<Link>& link : links_.all) {
     if (!link->is_receiving()) continue;
-    if (link->is_broken()) return Overdue{link.get(), "was evicted: its words are invalid"};
+    if (link->is_broken()) return Overdue{link.get(), "was evicted, because it wrote invalid data"};
     if (link->stall.since_ns != 0 && now_ns - link->stall.since_ns >= patience_with(*link))
-      return Overdue{link.get(), "was evicted: it has returned nothing for as long as it may"};
+      return Overdue{link.get(), "was evicted, because it released no batch in time"};
   }
   return std::nullopt;
 }
@@ -130,10 +130,10 @@ Status Shortage::look_for_holder(Error& error) {
   }
   if (waiting != 0 || links_.any_news()) return FEEDLANE_OK;
   if (const auto place = find_missing_consumer())
-    return error.refuse(FEEDLANE_E_PEER_DEAD, "config.consumers", backlogs_[*place].size(), 0,
-                        "place {} has no consumer, and its batches keep the next ones from being made: "
-                        "feedlane_loader_open_consumer",
-                        *place);
+    return error.refuse(
+        FEEDLANE_E_PEER_DEAD, "config.consumers", backlogs_[*place].size(), 0,
+        "place {} has no consumer, and the batches queued for it occupy all slots: call feedlane_loader_open_consumer",
+        *place);
   for (const auto& [link, held] : holders)
     if (most != 0 && held == most) link->tell_short();
   is_short_told_ = is_short_told_ || most != 0;
@@ -156,7 +156,7 @@ Status Shortage::check_backlogs(Error& error) const {
     if (backlogs_[place].size() > most)
       return error.refuse(
           FEEDLANE_E_PEER_DEAD, "config.consumers", backlogs_[place].size(), most,
-          "place {} has no consumer, and {} messages wait for the next one: feedlane_loader_open_consumer", place,
+          "place {} has no consumer, and {} messages are queued for it: call feedlane_loader_open_consumer", place,
           backlogs_[place].size());
   return FEEDLANE_OK;
 }
@@ -179,8 +179,8 @@ Status Shortage::blame_holders(Error& error) const {
   char rest[32] = "";
   if (others != 0) (void)format_to(rest, " and {} more", others);
   return error.refuse(FEEDLANE_E_HUNG, "consumer", held, 0,
-                      "no slot is free: consumers that were evicted or have left hold {} batches: {}{}", held, names,
-                      rest);
+                      "no slot is free, because consumers that were evicted or have left hold {} batches: {}{}", held,
+                      names, rest);
 }
 
 void Shortage::end_shorts() {

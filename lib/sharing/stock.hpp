@@ -79,7 +79,7 @@ class Stock {
     const auto after = std::find_if(history_.begin(), history_.end(), [=](const Record& r) { return r.round > round; });
     if (after == history_.begin())
       return error.refuse(FEEDLANE_E_STALE, "token", round, history_.empty() ? 0 : history_.front().round,
-                          "the feeder keeps no state of round {} any more", round);
+                          "the feeder no longer has the state of round {}", round);
     const Record& found = *(after - 1);
     if (!found.is_saved()) return loader_.save(found.progress, out, error);
     out = found.saved;
