@@ -17,8 +17,7 @@ int32_t with_content(const feedlane_task* task, feedlane_error* err, F&& f) {
     return with_task(task, err, [&](worker::Worker& w, Error& error) { return f(w.task(), error); });
   return call(err, [&](Error& error) -> Status {
     auto* content = static_cast<dataset::Task*>(task->library);
-    if (content == nullptr || !content->is_open())
-      return error.fail(FEEDLANE_E_STALE, "this task is not in hand any more");
+    if (content == nullptr || !content->is_open()) return error.fail(FEEDLANE_E_STALE, "this task has already ended");
     return f(*content, error);
   });
 }

@@ -33,7 +33,7 @@ int32_t feedlane_batch_dlpack(feedlane_loader* l, uint64_t token, int32_t tensor
     if (s == FEEDLANE_OK && out == nullptr) return refuse_null(error, "out");
     constexpr int32_t known = FEEDLANE_DLPACK_PINNED | FEEDLANE_DLPACK_LEGACY;
     if (s == FEEDLANE_OK && (flags & ~known) != 0)
-      return refuse(error, "flags", flags, known, "only the sum of FEEDLANE_DLPACK_... is known");
+      return refuse(error, "flags", flags, known, "must be a sum of FEEDLANE_DLPACK_... flags");
     if (s != FEEDLANE_OK) return s;
     loader::Leases& leases = l->source->leases();
     loader::Reference reference;
@@ -44,7 +44,9 @@ int32_t feedlane_batch_dlpack(feedlane_loader* l, uint64_t token, int32_t tensor
     const bool is_pinned = (flags & FEEDLANE_DLPACK_PINNED) != 0;
     const std::int32_t device = is_pinned ? leases.registered_device(*t) : dlpack::device_cpu;
     if (device == 0)
-      return error.fail(FEEDLANE_E_STATE, "the tensor's memory isn't registered with a device that DLPack knows");
+      return error.fail(
+          FEEDLANE_E_STATE,
+          "FEEDLANE_DLPACK_PINNED needs memory that is registered with a device of DLPack's, and the tensor's is not");
     *out = (flags & FEEDLANE_DLPACK_LEGACY) != 0 ? wrap<DLManagedTensor>(*t, device, l, token)
                                                  : wrap<DLManagedTensorVersioned>(*t, device, l, token);
     reference.pass_on();  // owned by the export now

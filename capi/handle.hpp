@@ -38,7 +38,7 @@ Status shield(Error& error, F&& f) noexcept {
   } catch (const std::bad_alloc&) {
     return error.fail(FEEDLANE_E_MEMORY, "out of memory");
   } catch (const std::length_error&) {
-    return error.fail(FEEDLANE_E_MEMORY, "more than any memory holds");
+    return error.fail(FEEDLANE_E_MEMORY, "the requested size exceeds the address space");
   } catch (const std::exception& e) {
     return error.fail(FEEDLANE_E_OS, "unexpected: {}", first(300, e.what()));
   } catch (...) {
@@ -63,10 +63,10 @@ inline Status check_timeout(int64_t timeout_ns, Error& error) {
 // Takes over a descriptor from the caller: from now on the library owns it, and exec closes it.
 inline Status take_descriptor(int32_t fd, os::Fd& out, Error& error) {
   const int flags = fd < 0 ? -1 : ::fcntl(fd, F_GETFD);
-  if (flags < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd {} is no open descriptor", fd);
+  if (flags < 0) return error.refuse(FEEDLANE_E_ARGUMENT, "fd", fd, 0, "fd is {}: must be an open file descriptor", fd);
   (void)::fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
   out.reset(fd);
-  return out ? FEEDLANE_OK : error.os(errno, "another number for descriptor {}", fd);
+  return out ? FEEDLANE_OK : error.os(errno, "duplicating descriptor {}", fd);
 }
 // The same for a call that takes `fd` or, with fd -1, the argument `name`, whose value is `other`. E_ARGUMENT if both
 // or neither were passed.

@@ -51,8 +51,8 @@ int32_t feedlane_loader_create(const feedlane_loader_config* config, feedlane_lo
     if (s != FEEDLANE_OK) return s;
     if (c.workers > 0 && is_worker_process())
       return error.refuse(FEEDLANE_E_STATE, "config.workers", c.workers, 0,
-                          "this process was started as a worker: it must call feedlane_worker_fd and work, not start "
-                          "workers of its own");
+                          "this process was started as a worker: it must call feedlane_worker_fd and run as a worker, "
+                          "not start workers");
     auto handle = std::make_unique<feedlane_loader>();
     s = handle->stamp.take(error);
     const sampler::Sampler* sampler = c.sampler == nullptr ? nullptr : c.sampler->sampler.get();
@@ -86,7 +86,7 @@ int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_ba
     constexpr std::size_t least = offsetof(feedlane_batch, epoch);  // without its token a batch could never be released
     if (s == FEEDLANE_OK && out->size < least)
       s = error.refuse(FEEDLANE_E_ABI, "out", out->size, least,
-                       "out->size is {}: there is no room for the token, which ends at {}", out->size, least);
+                       "out->size is {}: must be at least {}, to have room for the token", out->size, least);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     if (s != FEEDLANE_OK) return s;
     // Taken before the token exists, because a thread that knows or guesses the token may release the batch at once.
@@ -109,7 +109,7 @@ int32_t feedlane_loader_state(feedlane_loader* l, uint64_t token, void* buffer, 
     if (const Status s = l->source->state(token, state, error); s != FEEDLANE_OK) return s;
     *bytes = state.size();
     if (state.size() > cap)
-      return error.refuse(FEEDLANE_E_LIMIT, "cap", cap, state.size(), "the state has {} bytes, there is room for {}",
+      return error.refuse(FEEDLANE_E_LIMIT, "cap", cap, state.size(), "the state has {} bytes, but cap is only {}",
                           state.size(), cap);
     std::memcpy(buffer, state.data(), state.size());
     return Status{FEEDLANE_OK};

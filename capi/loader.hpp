@@ -33,12 +33,12 @@ inline void finish(feedlane_loader& l) {
 // E_STATE for a consumer, which has no workers.
 inline Status check_loader(const feedlane_loader* l, Error& error) {
   if (l->loader != nullptr) return FEEDLANE_OK;
-  return error.fail(FEEDLANE_E_STATE, "this is a consumer: its workers and their figures belong to its feeder");
+  return error.fail(FEEDLANE_E_STATE, "not available on a consumer: only its feeder has workers and their statistics");
 }
 inline Status check_feeder(const feedlane_loader* l, Error& error) {
   if (l->feeder != nullptr) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_STATE, "config.share", 0, FEEDLANE_SHARE_EVERY,
-                      "the loader was made without config.share");
+                      "the loader is not shared: set config.share");
 }
 
 // Whether batches of this handle may be used. They may after destroy too, as long as one is held.

@@ -84,7 +84,7 @@ int32_t feedlane_monitor_report(feedlane_monitor* m, char* buffer, uint64_t cap,
     *bytes = text.size();
     if (cap < text.size())
       return error.refuse(FEEDLANE_E_LIMIT, "cap", static_cast<std::int64_t>(cap), text.size(),
-                          "the report takes {} bytes, there is room for {}", text.size(), cap);
+                          "the report has {} bytes, but cap is only {}", text.size(), cap);
     if (buffer != nullptr) std::memcpy(buffer, text.data(), text.size());
     if (cap > text.size()) buffer[text.size()] = '\0';
     return FEEDLANE_OK;

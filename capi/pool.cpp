@@ -27,7 +27,8 @@ int32_t feedlane_pool_acquire(feedlane_pool* p, int64_t timeout_ns, feedlane_buf
     constexpr std::size_t least = offsetof(feedlane_buffer, bytes);  // without token and address a buffer is useless
     if (s == FEEDLANE_OK && out->size < least)
       s = error.refuse(FEEDLANE_E_ABI, "out", out->size, least,
-                       "out->size is {}: there is no room for token and data, which end at {}", out->size, least);
+                       "out->size is {}: must be at least {}, to have room for the token and the address", out->size,
+                       least);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     feedlane_buffer buffer;
     if (s == FEEDLANE_OK) s = p->pool->acquire(os::Deadline::after(timeout_ns), buffer, error);

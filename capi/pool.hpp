@@ -16,7 +16,7 @@ namespace feedlane::capi {
 // A stream to enqueue on. FEEDLANE_NO_STREAM is none.
 inline Status check_stream(const void* stream, Error& error) {
   if (stream != FEEDLANE_NO_STREAM) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_ARGUMENT, "stream", -1, 0, "a stream is needed, not FEEDLANE_NO_STREAM");
+  return error.refuse(FEEDLANE_E_ARGUMENT, "stream", -1, 0, "stream must not be FEEDLANE_NO_STREAM");
 }
 
 }  // namespace feedlane::capi

@@ -26,7 +26,7 @@ namespace {
 
 Status check_wait(uint32_t want, int64_t timeout_ns, const feedlane_span* got, Error& error) {
   if (got == nullptr) return refuse_null(error, "got");
-  if (want == 0) return error.refuse(FEEDLANE_E_ARGUMENT, "want", 0, 1, "want is 0");
+  if (want == 0) return error.refuse(FEEDLANE_E_ARGUMENT, "want", 0, 1, "want is 0: must be at least 1");
   return check_timeout(timeout_ns, error);
 }
 
@@ -38,7 +38,7 @@ bool is_wait(uint32_t want, int64_t timeout_ns, const feedlane_span* got) {
 // Checks the arguments of calls that copy `count` messages from or to `messages`.
 Status check_copy(const void* messages, uint32_t count, const char* count_name, int64_t timeout_ns, Error& error) {
   if (messages == nullptr) return refuse_null(error, "messages");
-  if (count == 0) return error.refuse(FEEDLANE_E_ARGUMENT, count_name, 0, 1, "{} is 0", count_name);
+  if (count == 0) return error.refuse(FEEDLANE_E_ARGUMENT, count_name, 0, 1, "{} is 0: must be at least 1", count_name);
   return check_timeout(timeout_ns, error);
 }
 bool is_copy(const void* messages, uint32_t count, int64_t timeout_ns) {
@@ -49,7 +49,7 @@ Status check_path(const char* path, const char* argument, Error& error) {
   const std::size_t length = std::strlen(path);
   if (length >= 1 && length <= os::longest_socket_path) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_ARGUMENT, argument, length, os::longest_socket_path,
-                      "a socket's path has 1 to {} bytes, {} has {}", os::longest_socket_path, argument, length);
+                      "{} has {} bytes: a socket's path must have 1 to {}", argument, length, os::longest_socket_path);
 }
 
 // Separate functions with plain arguments, so that the calls below need no stack frame for them.

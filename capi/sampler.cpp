@@ -63,7 +63,7 @@ int32_t feedlane_sampler_next(feedlane_sampler* s, int64_t* indices, uint64_t ca
   return call_one(s, "s", err, [&](Error& error) {
     if (indices == nullptr) return refuse_null(error, "indices");
     if (got == nullptr) return refuse_null(error, "got");
-    if (cap == 0) return error.refuse(FEEDLANE_E_ARGUMENT, "cap", 0, 1, "cap is 0: there is no room for an index");
+    if (cap == 0) return error.refuse(FEEDLANE_E_ARGUMENT, "cap", 0, 1, "cap is 0: must be at least 1");
     return s->sampler->next(indices, cap, *got, error);
   });
 }
@@ -86,7 +86,7 @@ int32_t feedlane_sampler_save(feedlane_sampler* s, void* state, uint64_t cap, ui
     *bytes = saved.size();
     if (saved.size() > cap)
       return error.refuse(FEEDLANE_E_LIMIT, "cap", static_cast<int64_t>(cap), static_cast<int64_t>(saved.size()),
-                          "the state has {} bytes, there is room for {}", saved.size(), cap);
+                          "the state has {} bytes, but cap is only {}", saved.size(), cap);
     std::memcpy(state, saved.data(), saved.size());
     return status;
   });
@@ -96,7 +96,8 @@ int32_t feedlane_sampler_load(feedlane_sampler* s, const void* state, uint64_t b
   return call_one(s, "s", err, [&](Error& error) {
     if (state == nullptr && bytes != 0) return refuse_null(error, "state");
     if (bytes > PTRDIFF_MAX)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "bytes", INT64_MAX, PTRDIFF_MAX, "bytes is more than memory has");
+      return error.refuse(FEEDLANE_E_ARGUMENT, "bytes", INT64_MAX, PTRDIFF_MAX,
+                          "bytes is larger than the address space");
     return s->sampler->load({static_cast<const std::byte*>(state), static_cast<std::size_t>(bytes)}, error);
   });
 }

@@ -64,7 +64,8 @@ int32_t feedlane_loader_join(int32_t fd, const char* path, const feedlane_consum
     if (s != FEEDLANE_OK) return s;
     if (out == nullptr) return refuse_null(error, "out");
     if (path == nullptr && config != nullptr)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "config", 1, 0, "config is of a place that is opened at a path");
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config", 1, 0,
+                          "config must be NULL if path is NULL: the feeder has already configured the place");
     feedlane_consumer_config c;
     s = read_consumer_config(config, c, error);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);

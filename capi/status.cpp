@@ -47,7 +47,7 @@ const char* feedlane_status_text(int32_t status) {
   case number: return text;
     FEEDLANE_STATUS_TABLE(TEXT)
 #undef TEXT
-    default: return "no status of this library";
+    default: return "unknown status";
   }
 }
 

@@ -30,7 +30,8 @@ std::atomic<bool> started_as_worker{false};
 template <class F>
 int32_t with_own_task(const feedlane_task* task, feedlane_error* err, F&& f) {
   return with_task(task, err, [&](worker::Worker& w, Error& error) {
-    if (w.has_callbacks()) return error.fail(FEEDLANE_E_STATE, "a callback's task is ended by the callback's return");
+    if (w.has_callbacks())
+      return error.fail(FEEDLANE_E_STATE, "a task passed to a callback ends when the callback returns, not by a call");
     return f(w, error);
   });
 }
@@ -56,7 +57,8 @@ Status run_thread(feedlane_loader* l, const feedlane_dataset* dataset, Error& er
   if (s != FEEDLANE_OK) return s;
   const loader::Config& config = l->loader->config();
   if (dataset == nullptr && !config.has_dataset)
-    return error.refuse(FEEDLANE_E_STATE, "config.dataset", 0, 1, "the loader was made without a data set to run here");
+    return error.refuse(FEEDLANE_E_STATE, "config.dataset", 0, 1,
+                        "dataset is NULL, and the loader has no config.dataset");
   dataset::DatasetRunner runner;  // made before the trainer sees this worker, because it may refuse the table
   s = runner.take(dataset == nullptr ? &config.table : dataset, "dataset", error);
   std::unique_ptr<feedlane_worker, WorkerDeleter> handle;
@@ -157,7 +159,7 @@ int32_t feedlane_worker_get_info(const feedlane_worker* w, feedlane_worker_info*
 int32_t feedlane_worker_ready(feedlane_worker* w, int32_t status, const char* text, feedlane_error* err) {
   return call_one(w, "w", err, [&](Error& error) {
     if (status > 0)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "status", status, 0, "status {}: 0 or a negative status", status);
+      return error.refuse(FEEDLANE_E_ARGUMENT, "status", status, 0, "status is {}: must be 0 or negative", status);
     return w->worker->ready(status, text, error);
   });
 }

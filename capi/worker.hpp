@@ -46,12 +46,12 @@ int32_t with_task(const feedlane_task* task, feedlane_error* err, F&& f) {
   if (task == nullptr) return call(err, [](Error& error) { return refuse_null(error, "task"); });
   if (task->worker == nullptr)
     return call(err, [](Error& error) {
-      return error.fail(FEEDLANE_E_STATE, "a callback's task is ended by the callback's return");
+      return error.fail(FEEDLANE_E_STATE, "a task passed to a callback ends when the callback returns, not by a call");
     });
   return call_one(task->worker, "task->worker", err, [&](Error& error) {
     worker::Worker& w = *task->worker->worker;
     if (task != &w.task().view() || !w.task().is_open())
-      return error.fail(FEEDLANE_E_STALE, "this task is not in hand any more");
+      return error.fail(FEEDLANE_E_STALE, "this task has already ended");
     return f(w, error);
   });
 }

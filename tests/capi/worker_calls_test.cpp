@@ -17,9 +17,11 @@ namespace {
 // A callback that tries to end the task which it is called for.
 void try_to_end(const feedlane_task* task, Findings& f) {
   Error e;
-  EXPECT(f, feedlane_task_commit(task, task->count, &e) == FEEDLANE_E_STATE && e.says("the callback's return"));
+  EXPECT(f,
+         feedlane_task_commit(task, task->count, &e) == FEEDLANE_E_STATE && e.says("ends when the callback returns"));
   EXPECT(f, feedlane_task_fail(task, -1, 1, nullptr, nullptr, &e) == FEEDLANE_E_STATE);
-  EXPECT(f, feedlane_task_commit(task, FEEDLANE_EXHAUSTED, &e) == FEEDLANE_E_STATE && e.says("the callback's return"));
+  EXPECT(f, feedlane_task_commit(task, FEEDLANE_EXHAUSTED, &e) == FEEDLANE_E_STATE &&
+                e.says("ends when the callback returns"));
   const feedlane_task* other = nullptr;
   EXPECT(f, feedlane_worker_next(task->worker, 0, &other, &e) == FEEDLANE_E_STATE);
 }
