@@ -11,11 +11,21 @@
 namespace feedlane::arena {
 namespace {
 
+constexpr const char* bad_length = "must have 1 to 31 bytes";
+static_assert(shm::name_bytes == 32 && shm::max_slot_bytes == std::uint64_t{1} << 40, "the rules state these numbers");
+
 Status refuse(Error& error, std::size_t index, const char* member, std::int64_t found, std::int64_t needed,
               const char* rule) {
   char argument[48];
   (void)format_to(argument, "config.fields[{}].{}", index, member);
   return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "{} is {}: {}", argument, found, rule);
+}
+
+// `what` follows the member in the text, which states no number of its own.
+Status refuse_name(Error& error, std::size_t index, std::int64_t found, std::int64_t needed, const char* what) {
+  char argument[48];
+  (void)format_to(argument, "config.fields[{}].name", index);
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "{} {}", argument, what);
 }
 
 }  // namespace
@@ -25,15 +35,14 @@ Status Fields::add(const char* name, feedlane_dtype dtype, std::int32_t ndim, co
   const std::size_t index = fields_.size();
   const std::size_t length = strnlen(name, shm::name_bytes);
   if (length == 0 || length == shm::name_bytes)
-    return refuse(error, index, "name", static_cast<std::int64_t>(length), shm::name_bytes - 1,
-                  "a name has 1 to 31 bytes");
+    return refuse_name(error, index, static_cast<std::int64_t>(length), shm::name_bytes - 1, bad_length);
   for (const Field& other : fields_)
     if (other.name == name)
-      return refuse(error, index, "name", static_cast<std::int64_t>(index), -1, "the name is taken by a field before");
+      return refuse_name(error, index, static_cast<std::int64_t>(index), -1, "is the name of an earlier field");
   std::uint64_t bytes = 0;
   if (const Flaw f = check_shape(dtype, ndim, FEEDLANE_MAX_NDIM - 1, shape, bytes); f.member != nullptr)
     return refuse(error, index, f.member, f.found, f.needed,
-                  std::string_view(f.member) == "ndim" ? "0 to 7, the batch dimension comes on top" : f.rule);
+                  std::string_view(f.member) == "ndim" ? "must be 0 to 7, without the batch dimension" : f.rule);
   Field field;
   field.name = name;
   field.dtype = dtype;
@@ -44,7 +53,8 @@ Status Fields::add(const char* name, feedlane_dtype dtype, std::int32_t ndim, co
   if (bytes > shm::max_slot_bytes / static_cast<std::uint64_t>(max_rows) ||
       slot_bytes_ > shm::max_slot_bytes - align_tensor(bytes * static_cast<std::uint64_t>(max_rows)))
     return refuse(error, index, "shape", static_cast<std::int64_t>(bytes),
-                  static_cast<std::int64_t>(shm::max_slot_bytes), "the batch goes beyond the largest slot");
+                  static_cast<std::int64_t>(shm::max_slot_bytes),
+                  "bytes per row; the batch would exceed the largest slot, 2^40 bytes");
   slot_bytes_ += align_tensor(bytes * static_cast<std::uint64_t>(max_rows));
   fields_.push_back(std::move(field));
   return FEEDLANE_OK;
@@ -54,8 +64,8 @@ Status Fields::declare(const feedlane_field* fields, std::uint64_t count, std::i
   if (fields == nullptr || count == 0 || count > FEEDLANE_MAX_TENSORS)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.fields", fields == nullptr ? 0 : static_cast<std::int64_t>(count),
                         fields == nullptr || count == 0 ? 1 : FEEDLANE_MAX_TENSORS,
-                        "a sample has 1 to {} declared fields, {} found", FEEDLANE_MAX_TENSORS,
-                        fields == nullptr ? 0ULL : static_cast<unsigned long long>(count));
+                        "config.fields has {} fields: must have 1 to {}, or none if config.slot_bytes is set",
+                        fields == nullptr ? 0ULL : static_cast<unsigned long long>(count), FEEDLANE_MAX_TENSORS);
   // Elements are longer in a caller compiled with a later header, and shorter with an earlier header.
   const std::size_t stride = fields->size;
   constexpr std::size_t least = offsetof(feedlane_field, dtype);  // a field needs at least its name
@@ -67,22 +77,22 @@ Status Fields::declare(const feedlane_field* fields, std::uint64_t count, std::i
       const bool is_short = size == stride && size < least;
       (void)refuse(error, i, "size", static_cast<std::int64_t>(size),
                    static_cast<std::int64_t>(is_short ? least : sizeof(feedlane_field)),
-                   is_short ? "there is no room for the name" : "all elements have one size, that of a header's");
+                   is_short ? "too small for the name; must be sizeof(feedlane_field)"
+                            : "must be sizeof(feedlane_field) in every element");
       return error.code = FEEDLANE_E_ABI;
     }
     const std::size_t known = std::min(size, sizeof(feedlane_field));
     const std::byte* tail = memory + i * stride + known;
     if (std::any_of(tail, memory + (i + 1) * stride, [](std::byte b) { return b != std::byte{0}; })) {
       (void)refuse(error, i, "size", static_cast<std::int64_t>(size), sizeof(feedlane_field),
-                   "the bytes after the members that this library knows are not zero");
+                   "larger than the struct that this library knows, and the additional bytes are not zero");
       return error.code = FEEDLANE_E_ABI;
     }
     feedlane_field field{};
     std::memcpy(&field, memory + i * stride, known);
-    if (field.name == nullptr) return refuse(error, i, "name", 0, 1, "a field has a name");
+    if (field.name == nullptr) return refuse_name(error, i, 0, 1, "is NULL");
     if (const std::size_t length = std::strlen(field.name); length >= shm::name_bytes)
-      return refuse(error, i, "name", static_cast<std::int64_t>(length), shm::name_bytes - 1,
-                    "a name has 1 to 31 bytes");
+      return refuse_name(error, i, static_cast<std::int64_t>(length), shm::name_bytes - 1, bad_length);
     if (const Status s = add(field.name, field.dtype, field.ndim, field.shape, max_rows, error); s != FEEDLANE_OK)
       return s;
   }
@@ -134,18 +144,21 @@ void Fields::leave_out_batch_dimension() {
 Flaw check_shape(feedlane_dtype& dtype, std::int32_t ndim, std::int32_t max_ndim, const std::int64_t* shape,
                  std::uint64_t& bytes) {
   if (dtype.lanes == 0) dtype.lanes = 1;
-  if (dtype.code > 6 || dtype.code == 3) return {"dtype.code", dtype.code, 6, "DLPack's 0, 1, 2, 4, 5 or 6"};
-  if (dtype.bits == 0 || dtype.bits % 8 != 0) return {"dtype.bits", dtype.bits, 8, "whole bytes"};
-  if (ndim < 0 || ndim > max_ndim) return {"ndim", ndim, max_ndim, "0 to 8"};
+  if (dtype.code > 6 || dtype.code == 3)
+    return {"dtype.code", dtype.code, 6, "must be 0, 1, 2, 4, 5 or 6 (DLPack's type codes)"};
+  if (dtype.bits == 0 || dtype.bits % 8 != 0)
+    return {"dtype.bits", dtype.bits, 8, "must be a multiple of 8, but not 0"};
+  if (ndim < 0 || ndim > max_ndim) return {"ndim", ndim, max_ndim, "must be 0 to 8"};
   // Every product is checked against the largest slot before it is used, so none can overflow. Strides can't overflow
   // either: like `spread`, they are products in which empty dimensions count as 1.
   bytes = std::uint64_t{dtype.bits} / 8 * dtype.lanes;
   std::uint64_t spread = bytes;
   for (std::int32_t d = 0; d < ndim; d++) {
-    if (shape[d] < 0) return {"shape", shape[d], 0, "a dimension is not negative"};
+    if (shape[d] < 0) return {"shape", shape[d], 0, "a dimension must not be negative"};
     const auto extent = static_cast<std::uint64_t>(std::max<std::int64_t>(shape[d], 1));
     if (spread > shm::max_slot_bytes / extent)
-      return {"shape", shape[d], static_cast<std::int64_t>(shm::max_slot_bytes), "beyond the largest slot"};
+      return {"shape", shape[d], static_cast<std::int64_t>(shm::max_slot_bytes),
+              "the tensor would exceed the largest slot, 2^40 bytes"};
     spread *= extent;
     bytes *= static_cast<std::uint64_t>(shape[d]);
   }

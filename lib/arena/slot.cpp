@@ -82,14 +82,15 @@ Status corrupt(Error& error, const char* what, std::uint64_t found, const char* 
 
 Status read_head(const Slot& slot, std::uint64_t task_id, shm::SlotHead& head, Error& error) {
   head = shm::read_once<shm::SlotHead>(&slot.header->head);
-  return head.task_id == task_id ? FEEDLANE_OK : corrupt(error, "slot.task_id", head.task_id, "the task's,", task_id);
+  return head.task_id == task_id ? FEEDLANE_OK
+                                 : corrupt(error, "slot.task_id", head.task_id, "the task's id,", task_id);
 }
 
 Status check_extent(const Slot& slot, const char* what, const Extent& extent, Error& error) {
   if (extent.bytes <= slot.payload_bytes && extent.offset <= slot.payload_bytes - extent.bytes) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_CORRUPT, what, extent.offset, slot.payload_bytes,
-                      "{} is {} in the slot, with {} bytes from there; the slot ends at {}", what, extent.offset,
-                      extent.bytes, slot.payload_bytes);
+                      "{} is {} in the slot, and the {} bytes from there extend past the slot's end at {}", what,
+                      extent.offset, extent.bytes, slot.payload_bytes);
 }
 
 // Reads a tensor whose shape the worker chose. Checks its type and shape, and that it lies in the slot.
@@ -99,7 +100,7 @@ Status read_shaped(const Slot& slot, const shm::TensorRecord& r, feedlane_tensor
   if (const Flaw f = check_shape(dtype, r.ndim, FEEDLANE_MAX_NDIM, r.shape, bytes); f.member != nullptr)
     return error.refuse(FEEDLANE_E_CORRUPT, f.member, f.found, f.needed, "tensor.{} is {} in the slot: {}", f.member,
                         f.found, f.rule);
-  if (r.bytes != bytes) return corrupt(error, "tensor.bytes", r.bytes, "what its shape takes,", bytes);
+  if (r.bytes != bytes) return corrupt(error, "tensor.bytes", r.bytes, "the size of its shape,", bytes);
   if (const Status s = check_extent(slot, "tensor.offset", {r.offset, r.bytes}, error); s != FEEDLANE_OK) return s;
   if (r.offset % shm::tensor_alignment != 0)
     return corrupt(error, "tensor.offset", r.offset, "a multiple of", shm::tensor_alignment);
@@ -124,7 +125,7 @@ Status read_tensors(const Slot& slot, const shm::SlotHead& head, const Fields& f
   const auto behind = [](std::size_t t) { return t < bits ? ~std::uint64_t{0} << t : 0; };
   const std::uint64_t undeclared = behind(declared.size()) & ~behind(head.tensor_count);
   if ((head.shaped & behind(declared.size())) != undeclared)
-    return corrupt(error, "slot.shaped", head.shaped & behind(declared.size()), "for tensors that aren't declared",
+    return corrupt(error, "slot.shaped", head.shaped & behind(declared.size()), "the bits of the undeclared tensors,",
                    undeclared);
   const bool as_declared = head.shaped == 0 && head.tensor_count == declared.size();
   if (as_declared && out.rows_as_declared == rows) return FEEDLANE_OK;
@@ -167,7 +168,8 @@ Status read_records(const Slot& slot, std::uint32_t count, std::uint64_t limit, 
       return corrupt(error, "record.whole", out[i].whole, "at most", is_last_retry ? 1 : 0);
     const bool follows = i == 0 || out[i].whole != 0 || out[i].position > out[i - 1].position;
     if (out[i].position >= limit || !follows)
-      return corrupt(error, "record.position", out[i].position, "above the one before it and below", limit);
+      return corrupt(error, "record.position", out[i].position, "above the previous record's position and below",
+                     limit);
     if (out[i].outcome < static_cast<std::int32_t>(shm::SampleOutcome::retried) ||
         out[i].outcome > static_cast<std::int32_t>(shm::SampleOutcome::skipped))
       return corrupt(error, "record.outcome", static_cast<std::uint64_t>(out[i].outcome), "1 to", 3);
@@ -204,8 +206,8 @@ Status read_failure(const Slot& slot, std::uint64_t task_id, std::uint64_t posit
   if (head.detail_bytes > detail_room(slot))
     return corrupt(error, "slot.detail_bytes", head.detail_bytes, "at most", detail_room(slot));
   if (head.failed_position < -1 || head.failed_position >= static_cast<std::int64_t>(position_limit))
-    return corrupt(error, "slot.failed_position", static_cast<std::uint64_t>(head.failed_position), "-1, or below",
-                   position_limit);
+    return corrupt(error, "slot.failed_position", static_cast<std::uint64_t>(head.failed_position),
+                   "at least -1 and below", position_limit);
   if (const Status s = read_records(slot, head.record_count, position_limit, records, error); s != FEEDLANE_OK)
     return s;
   const auto text = shm::read_once<shm::SlotText>(&slot.header->text);

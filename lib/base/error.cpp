@@ -15,8 +15,9 @@ void copy_text(char* out, std::size_t capacity, const char* text) noexcept {
 
 Status from_callback(const char* name, Status returned, const feedlane_error& report, Error& error) noexcept {
   if (returned >= 0 || returned < FEEDLANE_E_UNSUPPORTED)
-    return error.refuse(FEEDLANE_E_ARGUMENT, name, returned, 0, "{} returned {} ({}), which is none of its outcomes",
-                        name, returned, feedlane_status_name(returned));
+    return error.refuse(FEEDLANE_E_ARGUMENT, name, returned, 0,
+                        "{} returned {} ({}), which is not a valid result of this callback", name, returned,
+                        feedlane_status_name(returned));
   const std::size_t length = strnlen(report.text, sizeof report.text);
   if (length == 0) (void)error.fail(returned, "{} returned {} ({})", name, returned, feedlane_status_name(returned));
   else (void)error.fail(returned, "{}", std::string_view(report.text, length));
@@ -61,6 +62,11 @@ Status Error::blame(const char* name, std::int64_t number_found, std::int64_t nu
 
 Status refuse(Error& error, const char* name, Number found, Number needed, const char* rule) {
   return error.refuse(FEEDLANE_E_ARGUMENT, name, found, needed, "{} is {}: {}", name, found.value, rule);
+}
+
+Status refuse_pointer(Error& error, const char* name, bool is_set, const char* rule) {
+  return error.refuse(FEEDLANE_E_ARGUMENT, name, is_set ? 1 : 0, is_set ? 0 : 1, "{} is {}: {}", name,
+                      is_set ? "set" : "NULL", rule);
 }
 
 namespace {

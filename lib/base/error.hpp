@@ -70,6 +70,9 @@ struct Error {
 // Refuses a number that is out of range with E_ARGUMENT and the text "NAME is FOUND: RULE".
 Status refuse(Error& error, const char* name, Number found, Number needed, const char* rule);
 
+// Refuses a pointer with E_ARGUMENT and the text "NAME is set: RULE" or "NAME is NULL: RULE".
+Status refuse_pointer(Error& error, const char* name, bool is_set, const char* rule);
+
 // The C form of an error, without the text of `detail`, which belongs into a buffer of the caller.
 feedlane_error to_c(const Error& error) noexcept;
 

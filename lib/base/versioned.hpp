@@ -23,12 +23,12 @@ Status read_versioned(const T* in, T& out, const char* argument, Error& error) {
   static_assert(sizeof(T) % struct_step == 0);
   if (size < sizeof in->size || size > std::size_t{1} << 20 || size % struct_step != 0)
     return error.refuse(FEEDLANE_E_ABI, argument, size, sizeof(T),
-                        "{}->size is {}, not that of a struct of feedlane.h; feedlane_init sets it (here {})", argument,
-                        size, sizeof(T));
+                        "{}->size is {}, which is not the size of this struct: set it with feedlane_init (here to {})",
+                        argument, size, sizeof(T));
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   if (size > sizeof(T) && std::any_of(bytes + sizeof(T), bytes + size, [](unsigned char b) { return b != 0; }))
     return error.refuse(FEEDLANE_E_ABI, argument, size, sizeof(T),
-                        "{}->size is {}, this library knows {} bytes of it, and what is behind them isn't zero",
+                        "{}->size is {}, but this library knows only the first {} bytes, and later ones are not zero",
                         argument, size, sizeof(T));
   out = T{};
   std::memcpy(&out, in, std::min(size, sizeof(T)));
@@ -42,7 +42,7 @@ Status check_output(const T* out, const char* argument, Error& error) {
   if (out == nullptr) return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} is NULL", argument);
   if (out->size < sizeof out->size)
     return error.refuse(FEEDLANE_E_ABI, argument, out->size, sizeof(T),
-                        "{}->size is {}; feedlane_init sets it (here {})", argument, out->size, sizeof(T));
+                        "{}->size is {}: set it with feedlane_init (here to {})", argument, out->size, sizeof(T));
   return FEEDLANE_OK;
 }
 

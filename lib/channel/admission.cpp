@@ -14,8 +14,8 @@ Status Receiver::find_free(std::uint32_t& lane, Error& error) {
     free_if_empty(lane);
     if (senders_[lane].state == Sender::State::free) return FEEDLANE_OK;
   }
-  return error.refuse(FEEDLANE_E_LIMIT, "config.lanes", lane, std::int64_t{lane} + 1, "all {} lanes have a sender",
-                      lane);
+  return error.refuse(FEEDLANE_E_LIMIT, "config.lanes", lane, std::int64_t{lane} + 1,
+                      "all {} lanes are in use: raise config.lanes", lane);
 }
 
 // ---- resources of a sender ----

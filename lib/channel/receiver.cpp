@@ -111,7 +111,8 @@ Status Receiver::release(std::uint32_t lane, std::uint32_t count, Error& error) 
   if (lane != peeked_lane_ || count > peeked_)
     return error.refuse(FEEDLANE_E_ARGUMENT, lane != peeked_lane_ ? "lane" : "count",
                         lane != peeked_lane_ ? lane : count, lane != peeked_lane_ ? peeked_lane_ : peeked_,
-                        "{} messages of lane {}, the last peek was {} of lane {}", count, lane, peeked_, peeked_lane_);
+                        "cannot release {} messages of lane {}: the last peek returned {} messages of lane {}", count,
+                        lane, peeked_, peeked_lane_);
   peeked_ -= count;  // the sender has left
   lanes_.release(lane, count);
   free_if_empty(lane);

@@ -44,7 +44,8 @@ Status Sender::receive_welcome(int socket, os::Deadline deadline, Error& error) 
     return error.code = FEEDLANE_E_CORRUPT;
   if (s = segments_.check_sizes(plan_.control_bytes, plan_.data_bytes, error); s != FEEDLANE_OK) return s;
   if (welcome.lane >= geometry.lanes)
-    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.lane", welcome.lane, geometry.lanes, "lane {} of {}", welcome.lane,
+    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.lane", welcome.lane, geometry.lanes,
+                        "the receiver's welcome message names lane {}, but the ring has {} lanes", welcome.lane,
                         geometry.lanes);
   lane_ = welcome.lane;
   wants_pidfd_ = (welcome.abilities & ring_names_senders) == 0;
@@ -89,7 +90,7 @@ Status Sender::reserve_until(os::Deadline deadline, std::uint32_t want, feedlane
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // ends even if the receiver rings without end
     if (try_reserve(want, got)) return FEEDLANE_OK;
     if (producer_.broken())
-      return error.fail(FEEDLANE_E_CORRUPT, "the receiver's position of lane {} is none that it can have", lane_);
+      return error.fail(FEEDLANE_E_CORRUPT, "the receiver wrote an invalid position into lane {}", lane_);
     if (receiver_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the ring is full and its receiver is gone");
     if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;  // see `close`
     if (is_last) return FEEDLANE_TIMEOUT;
@@ -102,8 +103,8 @@ Status Sender::reserve_until(os::Deadline deadline, std::uint32_t want, feedlane
 
 Status Sender::commit(std::uint32_t count, Error& error) {
   if (count > reserved_)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "count", count, reserved_, "{} messages committed, {} reserved", count,
-                        reserved_);
+    return error.refuse(FEEDLANE_E_ARGUMENT, "count", count, reserved_,
+                        "cannot commit {} messages: only {} are reserved", count, reserved_);
   if (!try_commit(count)) reserved_ = 0;  // count is 0
   return FEEDLANE_OK;
 }

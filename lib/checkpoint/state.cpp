@@ -81,15 +81,17 @@ Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& erro
   const std::uint32_t found_version = head.u32();
   const std::uint32_t flags = head.u32();
   const std::uint64_t length = head.u64();
-  if (!head.ok() || found_magic != magic) return damaged(error, bytes.size(), head_bytes, "is none of feedlane's");
+  if (!head.ok() || found_magic != magic)
+    return damaged(error, bytes.size(), head_bytes, "is not a state of a Feedlane loader");
   if (found_version != version)
-    return error.refuse(FEEDLANE_E_ABI, "state", found_version, version, "the state is of version {}, this is {}",
-                        found_version, version);
+    return error.refuse(FEEDLANE_E_ABI, "state", found_version, version,
+                        "the state has format version {}, but this library reads only version {}", found_version,
+                        version);
   if (length != bytes.size() || length < head_bytes + checksum_bytes)
-    return damaged(error, bytes.size(), length, "has another length than its header");
+    return damaged(error, bytes.size(), length, "does not have the length that its header gives");
   const auto covered = bytes.first(bytes.size() - checksum_bytes);
   if (ByteReader(bytes.last(checksum_bytes)).u64() != checksum(covered))
-    return damaged(error, bytes.size(), length, "is damaged: its checksum differs");
+    return damaged(error, bytes.size(), length, "is damaged: its checksum does not match");
 
   ByteReader in(covered.subspan(head_bytes));
   SavedState s;
@@ -134,7 +136,7 @@ Status read_state(std::span<const std::byte> bytes, SavedState& out, Error& erro
       (s.iterable ? p.ahead.empty() : p.shards.empty()) && p.skipped <= std::uint64_t{most} &&
       std::all_of(p.shards.begin(), p.shards.end(),
                   [](const auto& shard) { return shard.taken <= std::uint64_t{most}; });
-  if (!is_sound) return damaged(error, bytes.size(), length, "doesn't hold together");
+  if (!is_sound) return damaged(error, bytes.size(), length, "is damaged: its contents are inconsistent");
   out = std::move(s);
   return FEEDLANE_OK;
 }

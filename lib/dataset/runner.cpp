@@ -37,15 +37,15 @@ std::int64_t backoff_ns(const shm::Geometry& geometry, std::uint32_t retry) {
 Status DatasetRunner::take(const feedlane_dataset* dataset, const char* argument, Error& error) {
   if (const Status s = read_versioned(dataset, table_, argument, error); s != FEEDLANE_OK) return s;
   if (table_.get == nullptr && table_.fetch == nullptr && table_.next == nullptr)
-    return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "a data set has get, fetch or next, {} has none of them",
-                        argument);
+    return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} has no callback: set get, fetch or next", argument);
   detail_.resize(shm::detail_bytes);
   return FEEDLANE_OK;
 }
 
 Status DatasetRunner::check_style(bool iterable, const char* argument, Error& error) const {
   if (table_.fetch != nullptr || (iterable ? table_.next != nullptr : table_.get != nullptr)) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} data set has {} or fetch, {} has neither",
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1,
+                      "{} data set needs the callback {} or fetch, but {} has neither",
                       iterable ? "an iterable" : "a map-style", iterable ? "next" : "get", argument);
 }
 
@@ -133,8 +133,8 @@ Status check_rows(const Task& task, Error& error) {
     return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_SAMPLE, "task->rows", std::min<std::uint64_t>(task.rows(), INT64_MAX),
                       std::min(count, limit - task.skipped()),
-                      "fetch made {} rows and left {} samples out, the task has {}", task.rows(), task.skipped(),
-                      count);
+                      "fetch made {} rows and skipped {} samples, but the task has {} samples", task.rows(),
+                      task.skipped(), count);
 }
 
 }  // namespace
@@ -272,7 +272,8 @@ Status DatasetRunner::start_shard(Task& task, Progress& p, Pace& pace, Error& er
     p.to_skip = view.delivered;
     if (view.state != nullptr) {
       if (table_.load == nullptr)
-        return error.refuse(FEEDLANE_E_INIT, "dataset.load", 0, 1, "a state was saved, but the data set has no load");
+        return error.refuse(FEEDLANE_E_INIT, "dataset.load", 0, 1,
+                            "the shard has a saved state, but the data set has no callback `load`");
       reset_report();
       s = table_.load(self_, view.state, view.state_bytes, &report_);
       if (s != FEEDLANE_OK) return translate(FEEDLANE_E_INIT, s, report_, "load", error);
@@ -297,12 +298,12 @@ Status DatasetRunner::skip_delivered(Task& task, Progress& p, Pace& pace, Error&
       if (s == FEEDLANE_OK && check_rows(task, error) != FEEDLANE_OK) return error.code = FEEDLANE_E_INIT;
       taken = s == FEEDLANE_OK ? task.rows() + task.skipped() : 0;
       if (s == FEEDLANE_OK && taken == 0)
-        s = error.refuse(FEEDLANE_E_SAMPLE, "task->rows", 0, 1, "fetch has made no row and left no sample out");
+        s = error.refuse(FEEDLANE_E_SAMPLE, "task->rows", 0, 1, "fetch made no rows and skipped no samples");
     }
     if (s == FEEDLANE_END || taken > p.to_skip)
       return error.refuse(FEEDLANE_E_INIT, "dataset", task.view().delivered - p.to_skip, task.view().delivered,
-                          "{} samples were delivered before, and the shard doesn't yield them a second time: its data "
-                          "set isn't deterministic",
+                          "the reopened shard does not yield the {} samples that were already delivered: its data set "
+                          "is not deterministic",
                           task.view().delivered);
     p.failures = s == FEEDLANE_OK ? 0 : p.failures + 1;
     if (p.failures > max_failures) return error.code = FEEDLANE_E_INIT;  // with the last failure's text

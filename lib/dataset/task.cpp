@@ -146,7 +146,7 @@ Status Task::allocate(std::uint64_t bytes, arena::Extent& out, Error& error) {
   if (bytes > shm::max_slot_bytes || offset + bytes > slot_.payload_bytes)
     return error.refuse(FEEDLANE_E_LIMIT, "config.slot_bytes", slot_.payload_bytes,
                         offset + std::min(bytes, shm::max_slot_bytes),
-                        "this batch needs a slot of {} bytes, slots have {}",
+                        "this batch takes {} bytes, but a slot has only {}: raise config.slot_bytes",
                         offset + std::min(bytes, shm::max_slot_bytes), slot_.payload_bytes);
   if (const Status s = reserve_up_to(offset + bytes, error); s != FEEDLANE_OK) return s;
   out = {offset, bytes};
@@ -160,8 +160,8 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
   const std::int32_t limit = std::min(count, FEEDLANE_MAX_TENSORS - 1);
   if (index < 0 || index > limit)
     return error.refuse(FEEDLANE_E_ARGUMENT, "index", index, limit,
-                        "tensor {}: one of the {} there are, or the next one, up to {}", index, count,
-                        FEEDLANE_MAX_TENSORS);
+                        "index is {}: must be 0 to {}; the batch has {} tensors, and at most {} are allowed", index,
+                        limit, count, FEEDLANE_MAX_TENSORS);
   const auto at = static_cast<std::size_t>(index);
   const bool is_declared = at < declared.size();
   feedlane_dtype dtype = full.dtype;
@@ -176,7 +176,7 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
   if (!is_declared && (full.name == nullptr || *full.name == '\0' || std::strlen(full.name) >= shm::name_bytes))
     return error.refuse(FEEDLANE_E_ARGUMENT, "full->name",
                         full.name == nullptr ? 0 : static_cast<std::int64_t>(std::strlen(full.name)),
-                        shm::name_bytes - 1, "a tensor that isn't declared needs a name of 1 to 31 bytes");
+                        shm::name_bytes - 1, "full->name must have 1 to 31 bytes, because the tensor is not declared");
   rows_as_declared_ = -1;
   // The declared place if the tensor fits there; otherwise a place after all others.
   arena::Extent place;
@@ -209,7 +209,7 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
 
 Status Task::copy_in(const char* argument, const void* bytes, std::uint64_t count, arena::Extent& out, Error& error) {
   if (bytes == nullptr && count != 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, count, "{} is NULL, of {} bytes", argument, count);
+    return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, count, "{} is NULL, but count is {}", argument, count);
   if (const Status s = allocate(count, out, error); s != FEEDLANE_OK) return s;
   shm::unpoison(slot_.payload, out.offset, count);
   if (count != 0) std::memcpy(slot_.payload + out.offset, bytes, count);
@@ -221,10 +221,10 @@ Status Task::set_metadata(const void* bytes, std::uint64_t count, Error& error) 
 }
 
 Status Task::set_state(const void* bytes, std::uint64_t count, Error& error) {
-  if (!is_iterable()) return error.fail(FEEDLANE_E_STATE, "only an iterable data set has a state of its own");
+  if (!is_iterable()) return error.fail(FEEDLANE_E_STATE, "FEEDLANE_STORE_STATE is only for iterable data sets");
   if (count > geometry_.list_bytes)
-    return error.refuse(FEEDLANE_E_LIMIT, "count", count, geometry_.list_bytes, "a state of {} bytes, the most is {}",
-                        count, geometry_.list_bytes);
+    return error.refuse(FEEDLANE_E_LIMIT, "count", count, geometry_.list_bytes,
+                        "the state has {} bytes, but at most {} are allowed", count, geometry_.list_bytes);
   if (const Status s = copy_in("bytes", bytes, count, extras_.state, error); s != FEEDLANE_OK) return s;
   extras_.has_state = true;
   return FEEDLANE_OK;
@@ -234,7 +234,7 @@ Status Task::add_record(std::uint64_t position, shm::SampleOutcome outcome, std:
                         std::int64_t substitute, std::string_view text, bool whole, Error& error) {
   if (extras_.records >= slot_.record_room || position >= record_limit())
     return error.refuse(FEEDLANE_E_LIMIT, "records", extras_.records, slot_.record_room,
-                        "a slot has room for the records of {} samples", slot_.record_room);
+                        "the slot has room for the records of only {} samples", slot_.record_room);
   if (outcome == shm::SampleOutcome::skipped) skipped_++;
   next_record_ = position + 1;
   shm::SampleRecord& r = slot_.records[extras_.records++];
@@ -254,16 +254,19 @@ Status Task::record(std::uint64_t position, std::int32_t outcome, std::int32_t c
   if (outcome < FEEDLANE_SAMPLE_RETRIED || outcome > FEEDLANE_SAMPLE_SKIPPED)
     return error.refuse(FEEDLANE_E_ARGUMENT, "outcome", outcome,
                         outcome < FEEDLANE_SAMPLE_RETRIED ? FEEDLANE_SAMPLE_RETRIED : FEEDLANE_SAMPLE_SKIPPED,
-                        "outcome {}: a FEEDLANE_SAMPLE_ number", outcome);
+                        "outcome is {}: must be one of FEEDLANE_SAMPLE_...", outcome);
   if (outcome == FEEDLANE_SAMPLE_SKIPPED && !may_skip())
-    return error.refuse(FEEDLANE_E_LIMIT, "config.skip_budget", 0, 1, "this loader leaves no sample out");
+    return error.refuse(FEEDLANE_E_LIMIT, "config.skip_budget", 0, 1,
+                        "samples cannot be skipped, because config.skip_budget is 0");
   if (outcome == FEEDLANE_SAMPLE_SUBSTITUTED && !may_substitute())
-    return error.refuse(FEEDLANE_E_LIMIT, "config.substitute", 0, 1, "this loader takes no other sample instead");
+    return error.refuse(FEEDLANE_E_LIMIT, "config.substitute", 0, 1,
+                        "samples cannot be substituted, because config.substitute is 0");
   const std::uint64_t bound = position < next_record_ ? next_record_ : record_limit() - 1;
   if (position < next_record_ || position >= record_limit())
-    return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, bound,
-                        "sample {} of {}; records are left once a sample, in order of position", position,
-                        record_limit());
+    return error.refuse(
+        FEEDLANE_E_ARGUMENT, "position", position, bound,
+        "position is {}: must be at least {} and below {}; records are in order of position, at most one per sample",
+        position, next_record_, record_limit());
   return add_record(position, static_cast<shm::SampleOutcome>(outcome), code, retries, substitute, text, false, error);
 }
 

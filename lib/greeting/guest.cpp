@@ -37,16 +37,17 @@ Status receive_welcome(int socket, int peer, const Expected& expected, std::span
   std::uint64_t start[2];
   std::memcpy(start, message.data(), sizeof start);
   if (received.bytes != welcome.size() || received.truncated || start[0] != expected.magic)
-    return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, welcome.size(),
-                        "the socket's first message has {} bytes and is not a Feedlane {}'s welcome, which has {}",
-                        received.bytes, expected.host, welcome.size());
+    return error.refuse(
+        FEEDLANE_E_CORRUPT, "fd", received.bytes, welcome.size(),
+        "the first message on the socket ({} bytes) is not the welcome message ({} bytes) of a Feedlane {}",
+        received.bytes, welcome.size(), expected.host);
   if (start[1] != expected.layout_hash)
     return error.refuse(FEEDLANE_E_ABI, "layout_hash", start[1], expected.layout_hash,
-                        "the {} uses a library of another layout", expected.host);
+                        "the {} uses a Feedlane version with a different shared-memory layout", expected.host);
   if (received.fd_count != expected.fds)
     return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.fd_count, expected.fds,
-                        "the {}'s welcome carries {} descriptors, needs {}", expected.host, received.fd_count,
-                        expected.fds);
+                        "the {}'s welcome message has {} file descriptors instead of {}", expected.host,
+                        received.fd_count, expected.fds);
   std::copy_n(message.data(), welcome.size(), welcome.data());
   return s;
 }
@@ -79,8 +80,8 @@ Status attach(int socket, int peer, const Expected& expected, std::span<const st
   std::memcpy(&word, answer.data(), sizeof word);
   if (received.bytes == sizeof word && word.magic == accepted_magic) return s;
   return error.refuse(FEEDLANE_E_CORRUPT, "fd", received.bytes, sizeof word,
-                      "the socket's second message has {} bytes and is not a Feedlane {}'s answer, which has {}",
-                      received.bytes, expected.host, sizeof word);
+                      "the second message on the socket ({} bytes) is not the answer ({} bytes) of a Feedlane {}",
+                      received.bytes, sizeof word, expected.host);
 }
 
 }  // namespace feedlane::greeting

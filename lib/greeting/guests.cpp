@@ -53,7 +53,7 @@ Status Guests::accept(std::uint32_t& guest, Error& error) {
   if (all_[guest].socket) {
     Error why;
     (void)why.refuse(FEEDLANE_E_LIMIT, "path", most + 1, most,
-                     "more than {} connections have sent no request: connect again", most);
+                     "disconnected, because more than {} connections had sent no request: connect again", most);
     refuse(take(guest).get(), why);
   }
   Error ignored;

@@ -20,8 +20,8 @@ void write_refused(const Error& error, Refused& out) {
 
 Status read_refused(const Refused& refused, Error& error) {
   if (refused.status >= 0)
-    return error.refuse(FEEDLANE_E_CORRUPT, "refused.status", refused.status, -1, "a refusal with status {}",
-                        refused.status);
+    return error.refuse(FEEDLANE_E_CORRUPT, "refused.status", refused.status, -1,
+                        "the refusal message has status {}, which is not an error", refused.status);
   const std::string argument(first(sizeof refused.argument, refused.argument));
   (void)error.refuse(refused.status, argument.c_str(), refused.found, refused.needed, "{}",
                      first(sizeof refused.text, refused.text));

@@ -9,8 +9,8 @@ namespace feedlane::loader {
 namespace {
 
 Status refuse_status(const shm::ResultMessage& result, Error& error) {
-  return error.refuse(FEEDLANE_E_CORRUPT, "result.status", result.status, FEEDLANE_E_SAMPLE, "status {}",
-                      result.status);
+  return error.refuse(FEEDLANE_E_CORRUPT, "result.status", result.status, FEEDLANE_E_SAMPLE,
+                      "the worker sent a result with the invalid status {}", result.status);
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ Status Collector::collect(std::uint32_t worker, supervisor::TaskRing& tasks, con
   const Entry* entry = ledger_.match(result, worker);
   if (entry == nullptr)
     return error.refuse(FEEDLANE_E_CORRUPT, "result.slot", result.slot, ledger_.slots(),
-                        "worker {} sent a result for slot {} that it has no task for", worker, result.slot);
+                        "worker {} sent a result for slot {}, for which it has no task", worker, result.slot);
   if (entry->state == Entry::State::sent && result.status == FEEDLANE_ABANDONED && tasks.may_decline(result.id)) {
     ledger_.requeue(entry->slot);
   } else if (entry->state == Entry::State::abandoned) {
@@ -73,14 +73,14 @@ Status Collector::check_records(const std::vector<shm::SampleRecord>& records, E
   for (const shm::SampleRecord& r : records)
     if (r.outcome == static_cast<std::int32_t>(shm::SampleOutcome::substituted))
       return error.refuse(FEEDLANE_E_CORRUPT, "record.outcome", r.outcome, 0,
-                          "sample {} is said to have been substituted, but config.substitute is 0", r.position);
+                          "the worker reports a substitute for sample {}, but config.substitute is 0", r.position);
   return FEEDLANE_OK;
 }
 
 Status Collector::read_made(const Entry& entry, const shm::ResultMessage& result, Error& error) {
   if (result.rows > entry.rows)
-    return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", result.rows, entry.rows, "{} rows of {}", result.rows,
-                        entry.rows);
+    return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", result.rows, entry.rows,
+                        "the worker sent a result with {} rows, but its task has only {}", result.rows, entry.rows);
   Contents& contents = ledger_.contents(entry.slot);
   arena::Made& made = contents.made;
   Status s = arena::read_batch(arena::Slot::of(memory_.segments, entry.slot), entry.id, config_.fields, result.rows,
@@ -104,7 +104,8 @@ Status Collector::read_failed(const Entry& entry, const shm::ResultMessage& resu
   if (s == FEEDLANE_OK) s = check_records(contents.made.records, error);
   if (s != FEEDLANE_OK) return s;
   if (result.rows > limit)
-    return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", result.rows, limit, "{} samples of {}", result.rows, limit);
+    return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", result.rows, limit,
+                        "the worker sent a result for {} samples, but its task has only {}", result.rows, limit);
   why.code = FEEDLANE_E_SAMPLE;
   why.worker = config_.maker_of(entry.worker);
   why.sample = order_->sample_at(entry, position);

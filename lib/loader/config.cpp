@@ -19,6 +19,15 @@
 namespace feedlane::loader {
 namespace {
 
+// Rules of several members.
+constexpr const char* needs_workers = "must be 0 if config.workers is 0";
+constexpr const char* only_for_spawn = "must be NULL unless workers are started with FEEDLANE_START_SPAWN";
+constexpr const char* rank_of_sampler = "must be 0 for a map-style data set, whose sampler has the rank";
+
+static_assert(shm::max_rows == 1 << 30 && shm::max_workers == 4096 && shm::max_config_bytes == 1 << 30 &&
+                  shm::max_slot_bytes == std::uint64_t{1} << 40 && shm::max_trace_records == (1 << 24) + 1,
+              "the rules state these numbers");
+
 // Every number with its range, in one table; flags are 0 or 1.
 Status check_ranges(const feedlane_loader_config& c, Error& error) {
   struct Range {
@@ -29,48 +38,49 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
   constexpr std::int64_t longest = FEEDLANE_FOREVER;
   for (const Range& r : {
            Range{"config.batch_size", c.batch_size, FEEDLANE_UNBATCHED, shm::max_rows,
-                 "a batch has at least one row (0: 1; -1: FEEDLANE_UNBATCHED)"},
-           {"config.drop_last", c.drop_last, 0, 1, "0 or 1"},
-           {"config.has_seed", c.has_seed, 0, 1, "0 or 1"},
-           {"config.workers", c.workers, 0, shm::max_workers, "not negative (0: inline)"},
+                 "must be -1 (FEEDLANE_UNBATCHED), 0 (means 1) or 1 to 2^30"},
+           {"config.drop_last", c.drop_last, 0, 1, "must be 0 or 1"},
+           {"config.has_seed", c.has_seed, 0, 1, "must be 0 or 1"},
+           {"config.workers", c.workers, 0, shm::max_workers, "must be 0 (inline) to 4096"},
            {"config.prefetch_factor", c.prefetch_factor, FEEDLANE_PREFETCH_AUTO, 1 << 16,
-            "not negative (0: 2; -1: FEEDLANE_PREFETCH_AUTO)"},
-           {"config.keep_workers", c.keep_workers, 0, 1, "0 or 1"},
-           {"config.held", c.held, 0, 1 << 19, "not negative (0: 1)"},
-           {"config.reserved", c.reserved, 0, 0, "must be zero"},
+            "must be -1 (FEEDLANE_PREFETCH_AUTO), 0 (means 2) or 1 to 65536"},
+           {"config.keep_workers", c.keep_workers, 0, 1, "must be 0 or 1"},
+           {"config.held", c.held, 0, 1 << 19, "must be 0 (means 1) to 524288"},
+           {"config.reserved", c.reserved, 0, 0, "must be 0"},
            {"config.worker_config_bytes",
             static_cast<std::int64_t>(std::min<std::uint64_t>(c.worker_config_bytes, INT64_MAX)), 0,
-            static_cast<std::int64_t>(shm::max_config_bytes), "beyond the largest worker configuration"},
-           {"config.start_timeout_ns", c.start_timeout_ns, 0, longest, "not negative (0: 60 s)"},
-           {"config.stop_timeout_ns", c.stop_timeout_ns, 0, longest, "not negative (0: 5 s)"},
-           {"config.term_timeout_ns", c.term_timeout_ns, 0, longest, "not negative (0: 1 s)"},
-           {"config.max_restarts", c.max_restarts, -1, INT32_MAX, "-1 (none), 0 (1000) or more"},
-           {"config.max_kills_per_batch", c.max_kills_per_batch, 0, INT32_MAX, "not negative (0: 3)"},
-           {"config.no_lifeline", c.no_lifeline, 0, 1, "0 or 1"},
-           {"config.task_timeout_ns", c.task_timeout_ns, 0, longest, "not negative (0: no deadline)"},
+            static_cast<std::int64_t>(shm::max_config_bytes), "must be at most 2^30"},
+           {"config.start_timeout_ns", c.start_timeout_ns, 0, longest, "must not be negative (0 means 60 s)"},
+           {"config.stop_timeout_ns", c.stop_timeout_ns, 0, longest, "must not be negative (0 means 5 s)"},
+           {"config.term_timeout_ns", c.term_timeout_ns, 0, longest, "must not be negative (0 means 1 s)"},
+           {"config.max_restarts", c.max_restarts, -1, INT32_MAX, "must be -1 (no restarts), 0 (means 1000) or more"},
+           {"config.max_kills_per_batch", c.max_kills_per_batch, 0, INT32_MAX, "must not be negative (0 means 3)"},
+           {"config.no_lifeline", c.no_lifeline, 0, 1, "must be 0 or 1"},
+           {"config.task_timeout_ns", c.task_timeout_ns, 0, longest, "must not be negative (0 means no deadline)"},
            {"config.state_bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(c.state_bytes, INT64_MAX)), 0,
-            static_cast<std::int64_t>(shm::max_config_bytes), "beyond the largest state"},
-           {"config.iterable", c.iterable, 0, 1, "0 or 1"},
-           {"config.deterministic", c.deterministic, 0, 1, "0 or 1"},
-           {"config.iterable_length", c.iterable_length, 0, longest, "not negative (0: unknown)"},
-           {"config.out_of_order", c.out_of_order, 0, 1, "0 or 1"},
+            static_cast<std::int64_t>(shm::max_config_bytes), "must be at most 2^30"},
+           {"config.iterable", c.iterable, 0, 1, "must be 0 or 1"},
+           {"config.deterministic", c.deterministic, 0, 1, "must be 0 or 1"},
+           {"config.iterable_length", c.iterable_length, 0, longest, "must not be negative (0 means unknown)"},
+           {"config.out_of_order", c.out_of_order, 0, 1, "must be 0 or 1"},
            {"config.dispatch", c.dispatch, FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN,
-            "a FEEDLANE_DISPATCH_ number"},
-           {"config.start", c.start, FEEDLANE_START_SPAWN, FEEDLANE_START_EXTERNAL, "a FEEDLANE_START_ number"},
+            "must be one of FEEDLANE_DISPATCH_..."},
+           {"config.start", c.start, FEEDLANE_START_SPAWN, FEEDLANE_START_EXTERNAL,
+            "must be one of FEEDLANE_START_..."},
            {"config.slot_bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(c.slot_bytes, INT64_MAX)), 0,
-            static_cast<std::int64_t>(shm::max_slot_bytes), "beyond the largest slot"},
-           {"config.retries", c.retries, 0, INT32_MAX, "not negative"},
-           {"config.substitute", c.substitute, 0, 1, "0 or 1"},
-           {"config.retry_backoff_ns", c.retry_backoff_ns, 0, longest, "not negative (0: 10 ms)"},
-           {"config.staged", c.staged, 0, 1 << 16, "not negative (0: not staged)"},
-           {"config.share", c.share, FEEDLANE_SHARE_NONE, FEEDLANE_SHARE_DEAL, "a FEEDLANE_SHARE_ number"},
-           {"config.consumers", c.consumers, 0, 1024, "not negative (0: 1)"},
-           {"config.share_tail", c.share_tail, 0, 1, "0 or 1"},
-           {"config.share_reserved", c.share_reserved, 0, 0, "must be zero"},
-           {"config.skip_budget", c.skip_budget, -1, longest, "-1 (any number), 0 (none) or more"},
-           {"config.world", c.world, 0, INT32_MAX, "not negative (0: 1)"},
-           {"config.rank", c.rank, 0, INT32_MAX, "not negative"},
-           {"config.max_batches", c.max_batches, 0, longest, "not negative (0: no limit)"},
+            static_cast<std::int64_t>(shm::max_slot_bytes), "must be at most 2^40"},
+           {"config.retries", c.retries, 0, INT32_MAX, "must not be negative"},
+           {"config.substitute", c.substitute, 0, 1, "must be 0 or 1"},
+           {"config.retry_backoff_ns", c.retry_backoff_ns, 0, longest, "must not be negative (0 means 10 ms)"},
+           {"config.staged", c.staged, 0, 1 << 16, "must be 0 (no staging) to 65536"},
+           {"config.share", c.share, FEEDLANE_SHARE_NONE, FEEDLANE_SHARE_DEAL, "must be one of FEEDLANE_SHARE_..."},
+           {"config.consumers", c.consumers, 0, 1024, "must be 0 (means 1) to 1024"},
+           {"config.share_tail", c.share_tail, 0, 1, "must be 0 or 1"},
+           {"config.share_reserved", c.share_reserved, 0, 0, "must be 0"},
+           {"config.skip_budget", c.skip_budget, -1, longest, "must be -1 (no limit), 0 (none) or more"},
+           {"config.world", c.world, 0, INT32_MAX, "must not be negative (0 means 1)"},
+           {"config.rank", c.rank, 0, INT32_MAX, "must not be negative"},
+           {"config.max_batches", c.max_batches, 0, longest, "must not be negative (0 means no limit)"},
        })
     if (r.value < r.low || r.value > r.high)
       return refuse(error, r.argument, r.value, r.value < r.low ? r.low : r.high, r.rule);
@@ -80,30 +90,31 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
 // Where the indices come from, and how they make batches.
 Status check_order(const feedlane_loader_config& c, const sampler::Sampler* sampler, Error& error) {
   if (c.iterable == 0) {
-    if (sampler == nullptr) return refuse(error, "config.sampler", 0, 1, "a map-style data set needs a sampler");
-    if (c.deterministic != 0) return refuse(error, "config.deterministic", 1, 0, "only for iterable data sets");
+    if (sampler == nullptr)
+      return refuse_pointer(error, "config.sampler", false, "a map-style data set needs a sampler");
+    if (c.deterministic != 0) return refuse(error, "config.deterministic", 1, 0, "must be 0 for a map-style data set");
     if (c.iterable_length != 0)
-      return refuse(error, "config.iterable_length", c.iterable_length, 0, "only for iterable data sets");
-    if (c.world != 0)
-      return refuse(error, "config.world", c.world, 0, "only for iterable data sets: the sampler has the ranks");
-    if (c.rank != 0)
-      return refuse(error, "config.rank", c.rank, 0, "only for iterable data sets: the sampler has the ranks");
+      return refuse(error, "config.iterable_length", c.iterable_length, 0, "must be 0 for a map-style data set");
+    if (c.world != 0) return refuse(error, "config.world", c.world, 0, rank_of_sampler);
+    if (c.rank != 0) return refuse(error, "config.rank", c.rank, 0, rank_of_sampler);
   } else if (sampler != nullptr) {
-    return refuse(error, "config.sampler", 1, 0, "an iterable data set has an order of its own, and no sampler");
+    return refuse_pointer(error, "config.sampler", true,
+                          "must be NULL for an iterable data set, which has its own order");
   }
   if (c.batch_size == FEEDLANE_UNBATCHED && c.drop_last != 0)
-    return refuse(error, "config.drop_last", 1, 0, "without batches there is no incomplete one");
+    return refuse(error, "config.drop_last", 1, 0, "must be 0 with FEEDLANE_UNBATCHED");
   if (sampler != nullptr && sampler->batch_rows() > 0) {
     if (c.batch_size != 0)
-      return refuse(error, "config.batch_size", c.batch_size, 0, "the sampler makes the batches: leave it 0");
+      return refuse(error, "config.batch_size", c.batch_size, 0, "must be 0, because config.sampler yields batches");
     if (c.drop_last != 0)
-      return refuse(error, "config.drop_last", 1, 0, "the sampler makes the batches, and drops what it drops");
+      return refuse(error, "config.drop_last", 1, 0, "must be 0, because config.sampler yields batches");
   }
   return FEEDLANE_OK;
 }
 
 Status check_rank(const feedlane_loader_config& c, Error& error) {
-  if (c.world == 0 && c.rank != 0) return refuse(error, "config.rank", c.rank, 0, "there is no rank without a world");
+  if (c.world == 0 && c.rank != 0)
+    return refuse(error, "config.rank", c.rank, 0, "must be 0 unless config.world is set");
   if (c.world != 0 && c.rank >= c.world)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.rank", c.rank, c.world,
                         "config.rank is {}: must be less than config.world, {}", c.rank, c.world);
@@ -112,9 +123,9 @@ Status check_rank(const feedlane_loader_config& c, Error& error) {
 
 Status check_policies(const feedlane_loader_config& c, Error& error) {
   if (c.retry_backoff_ns != 0 && c.retries == 0)
-    return refuse(error, "config.retry_backoff_ns", c.retry_backoff_ns, 0, "without retries there is no backoff");
+    return refuse(error, "config.retry_backoff_ns", c.retry_backoff_ns, 0, "must be 0 unless config.retries is set");
   if (c.substitute != 0 && c.iterable != 0)
-    return refuse(error, "config.substitute", 1, 0, "an iterable data set's samples have no index to take instead");
+    return refuse(error, "config.substitute", 1, 0, "must be 0 for an iterable data set");
   if (c.substitute != 0 && c.dataset != nullptr &&
       c.dataset->size >= offsetof(feedlane_dataset, substitute) + sizeof c.dataset->substitute &&
       c.dataset->substitute == nullptr)
@@ -124,28 +135,31 @@ Status check_policies(const feedlane_loader_config& c, Error& error) {
 
 Status check_share(const feedlane_loader_config& c, Error& error) {
   if (c.share == FEEDLANE_SHARE_NONE) {
-    if (c.consumers != 0) return refuse(error, "config.consumers", c.consumers, 0, "only with config.share");
-    if (c.share_path != nullptr) return refuse(error, "config.share_path", 1, 0, "only with config.share");
+    if (c.consumers != 0)
+      return refuse(error, "config.consumers", c.consumers, 0, "must be 0 unless config.share is set");
+    if (c.share_path != nullptr)
+      return refuse_pointer(error, "config.share_path", true, "must be NULL unless config.share is set");
   } else {
     if (c.share_path != nullptr && *c.share_path == '\0')
-      return refuse(error, "config.share_path", 0, 1, "the path of a socket is not empty; NULL: none");
-    if (c.workers == 0) return refuse(error, "config.workers", 0, 1, "a shared loader has workers");
-    if (c.pinned != nullptr) return refuse(error, "config.pinned", 1, 0, "the feeder of a shared loader has no device");
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.share_path", 0, 1,
+                          "config.share_path is empty: must be a path or NULL");
+    if (c.workers == 0) return refuse(error, "config.workers", 0, 1, "a shared loader needs workers");
+    if (c.pinned != nullptr) return refuse_pointer(error, "config.pinned", true, "must be NULL for a shared loader");
   }
   if (c.share_tail != 0 && c.share != FEEDLANE_SHARE_DEAL)
-    return refuse(error, "config.share_tail", 1, 0, "only with FEEDLANE_SHARE_DEAL");
+    return refuse(error, "config.share_tail", 1, 0, "must be 0 unless config.share is FEEDLANE_SHARE_DEAL");
   return FEEDLANE_OK;
 }
 
 Status check_prefetch(const feedlane_loader_config& c, Error& error) {
   if (c.workers == 0 && c.prefetch_factor != 0)
-    return refuse(error, "config.prefetch_factor", c.prefetch_factor, 0, "without workers nothing is prefetched");
+    return refuse(error, "config.prefetch_factor", c.prefetch_factor, 0, needs_workers);
   if (c.prefetch_factor != FEEDLANE_PREFETCH_AUTO) return FEEDLANE_OK;
   if (c.arena_bytes == 0)
-    return refuse(error, "config.arena_bytes", 0, 1, "FEEDLANE_PREFETCH_AUTO needs a budget for the slots");
+    return refuse(error, "config.arena_bytes", 0, 1, "FEEDLANE_PREFETCH_AUTO needs a memory budget");
   if (c.share != FEEDLANE_SHARE_NONE)
     return refuse(error, "config.prefetch_factor", c.prefetch_factor, 0,
-                  "a feeder does not see for how long its consumers wait");
+                  "FEEDLANE_PREFETCH_AUTO is not available on a shared loader");
   return FEEDLANE_OK;
 }
 
@@ -158,40 +172,38 @@ Status check_combinations(const feedlane_loader_config& c, const sampler::Sample
   if (const Status s = check_prefetch(c, error); s != FEEDLANE_OK) return s;
   if (c.workers == 0) {
     if (c.dataset == nullptr)
-      return refuse(error, "config.dataset", 0, 1, "without workers the data set runs here and is required");
-    if (c.task_timeout_ns != 0)
-      return refuse(error, "config.task_timeout_ns", c.task_timeout_ns, 0, "there are no workers to be late");
-    if (c.keep_workers != 0)
-      return refuse(error, "config.keep_workers", c.keep_workers, 0, "there are no workers to keep");
-    if (c.start != 0) return refuse(error, "config.start", c.start, 0, "there are no workers to start");
-    if (c.no_lifeline != 0)
-      return refuse(error, "config.no_lifeline", c.no_lifeline, 0, "there are no workers to let live on");
+      return refuse_pointer(error, "config.dataset", false, "it is required if config.workers is 0");
+    if (c.task_timeout_ns != 0) return refuse(error, "config.task_timeout_ns", c.task_timeout_ns, 0, needs_workers);
+    if (c.keep_workers != 0) return refuse(error, "config.keep_workers", c.keep_workers, 0, needs_workers);
+    if (c.start != 0) return refuse(error, "config.start", c.start, 0, needs_workers);
+    if (c.no_lifeline != 0) return refuse(error, "config.no_lifeline", c.no_lifeline, 0, needs_workers);
   } else if (c.start == FEEDLANE_START_FORK && c.dataset == nullptr) {
-    return refuse(error, "config.dataset", 0, 1, "forked workers run the data set of this process");
+    return refuse_pointer(error, "config.dataset", false, "it is required with FEEDLANE_START_FORK");
   } else if (c.dataset != nullptr && c.start != FEEDLANE_START_FORK && c.start != FEEDLANE_START_THREAD) {
-    return refuse(error, "config.dataset", 1, 0,
-                  "callbacks can't cross to worker programs; give the data set to feedlane_worker_run there");
+    return refuse_pointer(error, "config.dataset", true,
+                          "must be NULL, because worker programs pass their data set to feedlane_worker_run");
   }
   if (c.argv != nullptr && (c.workers == 0 || c.start != FEEDLANE_START_SPAWN))
-    return refuse(error, "config.argv", 1, 0, "only for FEEDLANE_START_SPAWN");
+    return refuse_pointer(error, "config.argv", true, only_for_spawn);
   if (c.argv != nullptr && c.argv[0] == nullptr)
-    return refuse(error, "config.argv", 0, 1, "empty: it begins with the program");
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.argv", 0, 1,
+                        "config.argv is empty: argv[0] must be the worker program");
   if (c.envp != nullptr && (c.workers == 0 || c.start != FEEDLANE_START_SPAWN))
-    return refuse(error, "config.envp", 1, 0, "only for FEEDLANE_START_SPAWN");
+    return refuse_pointer(error, "config.envp", true, only_for_spawn);
   if (c.staged != 0 && c.pinned == nullptr)
-    return refuse(error, "config.staged", c.staged, 0, "its buffers come from config.pinned, which is NULL");
+    return refuse(error, "config.staged", c.staged, 0,
+                  "must be 0 if config.pinned is NULL, because the buffers are the pool's");
   if (c.staged != 0 && c.staged <= std::max(c.held, 1))
     return refuse(error, "config.staged", c.staged, std::int64_t{std::max(c.held, 1)} + 1,
-                  "the batches held take a buffer each, and one more is filled meanwhile");
+                  "must be larger than config.held: each held batch uses a buffer, and one more is being filled");
   if (c.state == nullptr && c.state_bytes != 0)
-    return refuse(error, "config.state", 0,
-                  static_cast<std::int64_t>(std::min<std::uint64_t>(c.state_bytes, INT64_MAX)),
-                  "NULL, but state_bytes isn't zero");
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.state", 0, c.state_bytes,
+                        "config.state is NULL, but config.state_bytes is {}", c.state_bytes);
   if (c.state != nullptr && c.state_bytes == 0)
-    return refuse(error, "config.state_bytes", 0, 1, "the state to go on from is empty");
+    return refuse(error, "config.state_bytes", 0, 1, "must be the size of config.state");
   if (c.worker_config == nullptr && c.worker_config_bytes != 0)
-    return refuse(error, "config.worker_config", 0, static_cast<std::int64_t>(c.worker_config_bytes),
-                  "NULL, but worker_config_bytes isn't zero");
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.worker_config", 0, c.worker_config_bytes,
+                        "config.worker_config is NULL, but config.worker_config_bytes is {}", c.worker_config_bytes);
   return FEEDLANE_OK;
 }
 
@@ -225,14 +237,14 @@ Status read_program(const feedlane_loader_config& c, Config& out, Error& error) 
 Status read_worker_cpus(const feedlane_loader_config& c, Config& out, Error& error) {
   if (c.worker_cpus == nullptr) return FEEDLANE_OK;
   if (c.workers == 0 || (c.start != FEEDLANE_START_SPAWN && c.start != FEEDLANE_START_FORK))
-    return refuse(error, "config.worker_cpus", 1, 0, "only for workers that the library starts: spawn and fork");
+    return refuse_pointer(error, "config.worker_cpus", true, "must be NULL unless workers are spawned or forked");
   std::string_view rest = c.worker_cpus;
   while (true) {
     const std::string_view list = rest.substr(0, rest.find(';'));
     os::NumberSet cpus;
     if (!cpus.read(list))
       return error.refuse(FEEDLANE_E_ARGUMENT, "config.worker_cpus", out.cpus.size(), 0,
-                          "config.worker_cpus: '{}' is no list of processors, as 0-3,8; lists are separated by ;",
+                          "config.worker_cpus: '{}' is not a list of processors like 0-3,8 (separate lists with ;)",
                           first(100, std::string(list).c_str()));
     out.cpus.push_back(std::move(cpus));
     if (list.size() == rest.size()) return FEEDLANE_OK;
@@ -244,7 +256,7 @@ Status read_placement(const feedlane_loader_config& c, Config& out, Error& error
   if (const Status s = read_worker_cpus(c, out, error); s != FEEDLANE_OK) return s;
   if (c.memory_nodes == nullptr || out.memory_nodes.read(c.memory_nodes)) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_ARGUMENT, "config.memory_nodes", 0, 0,
-                      "config.memory_nodes: '{}' is no list of memory nodes, as 0,2-3", first(100, c.memory_nodes));
+                      "config.memory_nodes: '{}' is not a list of memory nodes like 0,2-3", first(100, c.memory_nodes));
 }
 
 template <class T>
@@ -257,7 +269,8 @@ Status read_observation(const feedlane_loader_config& c, Config& out, Error& err
   if (c.name != nullptr) {
     const std::size_t length = ::strnlen(c.name, sizeof shm::LoaderFacts::name);
     if (length == sizeof shm::LoaderFacts::name)
-      return refuse(error, "config.name", length, sizeof shm::LoaderFacts::name - 1, "more bytes than a name may have");
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.name", length, sizeof shm::LoaderFacts::name - 1,
+                          "config.name has more than {} bytes", sizeof shm::LoaderFacts::name - 1);
     out.name = c.name;
   }
   std::uint64_t trace = c.trace;
@@ -266,12 +279,13 @@ Status read_observation(const feedlane_loader_config& c, Config& out, Error& err
     const char* const end = asked + std::strlen(asked);
     if (const auto read = std::from_chars(asked, end, trace); read.ec != std::errc() || read.ptr != end)
       return error.refuse(FEEDLANE_E_ARGUMENT, "FEEDLANE_TRACE", 0, 1,
-                          "the environment's FEEDLANE_TRACE is '{}', not a number of batches", first(100, asked));
+                          "the environment variable FEEDLANE_TRACE is '{}': must be a number of batches",
+                          first(100, asked));
   }
   if (trace >= shm::max_trace_records)
     return refuse(error, c.trace == 0 ? "FEEDLANE_TRACE" : "config.trace",
                   static_cast<std::int64_t>(std::min<std::uint64_t>(trace, INT64_MAX)), shm::max_trace_records - 1,
-                  "more records than a trace may have");
+                  "must be at most 2^24");
   out.trace = static_cast<std::uint32_t>(trace);
   return FEEDLANE_OK;
 }
@@ -280,28 +294,31 @@ Status read_observation(const feedlane_loader_config& c, Config& out, Error& err
 
 Status check_placement(const Config& config, const os::SystemFiles& files, Error& error) {
   const auto check = [&](const os::NumberSet& wanted, const os::NumberSet& there, const char* argument,
-                         const char* what) {
+                         const char* what, const char* where) {
     for (const std::uint32_t number : wanted.numbers())
       if (!there.has(number))
         return error.refuse(FEEDLANE_E_ARGUMENT, argument, number, there.last(),
-                            "{}: there is no {} {}, the last one is {}", argument, what, number, there.last());
+                            "{}: {} {} does not exist{}; the highest is {}", argument, what, number, where,
+                            there.last());
     return FEEDLANE_OK;
   };
   // Those that are offline, or not this process's, the kernel leaves out; without a list it is the only judge.
   const os::NumberSet cpus = config.cpus.empty() ? os::NumberSet{} : os::read_set(files.processors + "/possible");
   for (const os::NumberSet& wanted : config.cpus)
-    if (const Status s = cpus.is_empty() ? FEEDLANE_OK : check(wanted, cpus, "config.worker_cpus", "processor");
+    if (const Status s = cpus.is_empty() ? FEEDLANE_OK : check(wanted, cpus, "config.worker_cpus", "processor", "");
         s != FEEDLANE_OK)
       return s;
   if (config.memory_nodes.is_empty()) return FEEDLANE_OK;
   const os::NumberSet nodes = os::read_set(files.nodes + "/has_memory");
   if (nodes.is_empty())
-    return error.refuse(FEEDLANE_E_UNSUPPORTED, "config.memory_nodes", 0, 0, "this kernel knows no memory nodes");
-  if (const Status s = check(config.memory_nodes, nodes, "config.memory_nodes", "memory node"); s != FEEDLANE_OK)
+    return error.refuse(FEEDLANE_E_UNSUPPORTED, "config.memory_nodes", 0, 0,
+                        "the kernel reports no memory nodes: leave config.memory_nodes NULL");
+  if (const Status s = check(config.memory_nodes, nodes, "config.memory_nodes", "memory node", ""); s != FEEDLANE_OK)
     return s;
   const os::NumberSet allowed = os::allowed_nodes(files);
-  return allowed.is_empty() ? FEEDLANE_OK
-                            : check(config.memory_nodes, allowed, "config.memory_nodes", "memory node in the cpuset");
+  return allowed.is_empty()
+             ? FEEDLANE_OK
+             : check(config.memory_nodes, allowed, "config.memory_nodes", "memory node", " in this process's cpuset");
 }
 
 Status read_config(const feedlane_loader_config* config, const sampler::Sampler* sampler, Config& out, Error& error) {
@@ -317,8 +334,9 @@ Status read_config(const feedlane_loader_config* config, const sampler::Sampler*
   if (c.field_count != 0 || c.slot_bytes == 0) s = out.fields.declare(c.fields, c.field_count, out.batch_size, error);
   if (s == FEEDLANE_OK && out.unbatched) out.fields.leave_out_batch_dimension();
   if (s == FEEDLANE_OK && c.slot_bytes != 0 && c.slot_bytes < out.fields.slot_bytes())
-    return refuse(error, "config.slot_bytes", static_cast<std::int64_t>(c.slot_bytes),
-                  static_cast<std::int64_t>(out.fields.slot_bytes()), "the declared fields don't fit a slot");
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.slot_bytes", c.slot_bytes, out.fields.slot_bytes(),
+                        "config.slot_bytes is {}: must be at least {}, the size of the declared fields", c.slot_bytes,
+                        out.fields.slot_bytes());
   out.has_dataset = c.dataset != nullptr;
   if (s == FEEDLANE_OK && out.has_dataset) s = out.dataset.take(c.dataset, "config.dataset", error);
   if (s == FEEDLANE_OK && out.has_dataset) s = out.dataset.check_style(out.iterable, "config.dataset", error);

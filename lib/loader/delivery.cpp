@@ -18,7 +18,7 @@ Status Delivery::use(pinned::Pool& pool, Error& error) {
   if (config_.staged == 0) return memory_.slot_memory.register_slots(error);
   if (config_.fields.slot_bytes() > pool.buffer_bytes())
     return error.refuse(FEEDLANE_E_LIMIT, "config.pinned", pool.buffer_bytes(), config_.fields.slot_bytes(),
-                        "a batch takes {} bytes, a buffer of the pool has {}", config_.fields.slot_bytes(),
+                        "a batch takes {} bytes, but the pool's buffers have only {}", config_.fields.slot_bytes(),
                         pool.buffer_bytes());
   staging_ = std::make_unique<Staging>();
   return staging_->open(pool, config_.staged, error);
@@ -60,7 +60,7 @@ void Delivery::check_skip_budget(const Entry& entry) {
   };
   const auto record = std::find_if(records.begin(), records.end(), is_skipped);
   (void)contents.error.refuse(FEEDLANE_E_SAMPLE, "config.skip_budget", skipped, config_.skip_budget,
-                              "{}; {} samples of this epoch would be left out, the budget is {}",
+                              "{}; {} skipped samples in this epoch exceed config.skip_budget, which is {}",
                               first(sizeof record->text, record->text), skipped, config_.skip_budget);
   contents.error.worker = config_.maker_of(entry.worker);
   contents.error.sample = order_->yielded_sample(entry, record->position);
@@ -209,13 +209,13 @@ Status Delivery::obstacle(Error& error) {
   if (is_out_of_buffers()) {
     const std::uint32_t held = memory_.slots.held();
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.staged", held, config_.staged,
-                        "the trainer holds {} batches, all buffers there are", held);
+                        "the trainer holds all {} staging buffers: release a batch", held);
   }
   if (config_.workers == 0 || staging_->has_copier()) return FEEDLANE_OK;
   copier_deadline_ = deadline.is_never() ? os::Deadline::after(config_.start_timeout_ns) : deadline;
   if (copier_deadline_.remaining_ns() != 0) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_PEER_DEAD, "config.staged", 0, 1,
-                      "no thread copies: feedlane_loader_run_stager, from a thread of its own");
+                      "no thread fills the staging buffers: call feedlane_loader_run_stager in a separate thread");
 }
 
 }  // namespace feedlane::loader

@@ -49,14 +49,14 @@ Status Leases::give_back_on(std::uint64_t token, void* stream, Error& error) {
   }
   (void)use.release();  // on_passed's
   s = give_back(token);
-  return s == FEEDLANE_OK ? s : error.fail(s, "another thread has released the batch meanwhile");
+  return s == FEEDLANE_OK ? s : error.fail(s, "another thread has already released the batch");
 }
 
 Status Leases::record_stream(std::uint64_t token, void* stream, Error& error) {
   Status s = check_pool(error);
   if (s != FEEDLANE_OK) return s;
   if (!pool()->backend().has_when_passed())
-    return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no `when_passed`");
+    return error.fail(FEEDLANE_E_UNSUPPORTED, "the pool's backend has no callback `when_passed`");
   Reference reference;
   s = reference.take(*this, token, error);
   return s == FEEDLANE_OK ? streams_->add(*this, token, stream, error) : s;
@@ -64,15 +64,15 @@ Status Leases::record_stream(std::uint64_t token, void* stream, Error& error) {
 
 Status Leases::check_pool(Error& error) const {
   if (pool() != nullptr) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_STATE, "config.pinned", 0, 1, "the loader was made without a pool");
+  return error.refuse(FEEDLANE_E_STATE, "config.pinned", 0, 1, "the loader has no pool: set config.pinned");
 }
 
 Status Reference::take(Leases& leases, std::uint64_t token, Error& error) {
   const Status s = leases.retain(token);
   if (s != FEEDLANE_OK)
     return error.fail(s, "{}",
-                      s == FEEDLANE_E_STALE ? "the batch was released, or there never was such a token"
-                                            : "the batch has as many references as can be counted");
+                      s == FEEDLANE_E_STALE ? "the token is invalid, or its batch was already released"
+                                            : "the batch already has the maximum number of references");
   leases_ = &leases;
   token_ = token;
   return s;
@@ -87,8 +87,8 @@ const std::vector<feedlane_tensor>& Leases::tensors(std::uint64_t token) const {
 Status Leases::find_tensor(std::uint64_t token, std::int32_t number, const feedlane_tensor*& out, Error& error) const {
   const std::vector<feedlane_tensor>& all = tensors(token);
   if (number < 0 || static_cast<std::size_t>(number) >= all.size())
-    return error.refuse(FEEDLANE_E_ARGUMENT, "tensor", number, all.size(), "tensor is {}, the batch has {}", number,
-                        all.size());
+    return error.refuse(FEEDLANE_E_ARGUMENT, "tensor", number, all.size(), "tensor is {}, but the batch has {} tensors",
+                        number, all.size());
   out = &all[static_cast<std::size_t>(number)];
   return FEEDLANE_OK;
 }
@@ -103,8 +103,8 @@ Status Leases::begin_use(std::uint64_t token, Error& error) {
   const Status s = slots_.begin_use(token);
   if (s == FEEDLANE_OK) return s;
   return error.fail(s, "{}",
-                    s == FEEDLANE_E_STALE ? "the batch was released, or there never was such a token"
-                                          : "as many streams as can be counted use the batch");
+                    s == FEEDLANE_E_STALE ? "the token is invalid, or its batch was already released"
+                                          : "the batch is already used by the maximum number of streams");
 }
 
 arena::SlotTable::Left Leases::end_use(std::uint64_t token, const Error& stream) {

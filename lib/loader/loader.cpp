@@ -135,7 +135,7 @@ void Loader::drop_epoch() {
 
 Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) {
   if (!dispatcher_.has_begun())
-    return error.fail(FEEDLANE_E_STATE, "feedlane_loader_begin comes before feedlane_loader_next");
+    return error.fail(FEEDLANE_E_STATE, "call feedlane_loader_begin before feedlane_loader_next");
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   Status s = crew_.size() != 0 ? next_made(deadline, out, error) : inline_.next(deadline, delivery_, out, error);
   if (s == FEEDLANE_END && crew_.size() == 0) s = finish_epoch(deadline, error);
@@ -211,7 +211,7 @@ Status Loader::obstacle(Error& error) {
   const bool any_there = roster_.any_there();
   if (!any_there && !crew_.starter().launcher().starts_workers())
     return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
-                        "no worker is attached or offered: feedlane_loader_open_worker");
+                        "no worker is attached or expected: call feedlane_loader_open_worker");
   if (!any_there && crew_.starter().error().code != FEEDLANE_OK) {
     error = crew_.starter().error();
     return error.code;
@@ -378,13 +378,14 @@ Status Loader::state(std::uint64_t token, std::vector<std::byte>& out, Error& er
     std::uint32_t slot = 0;
     if (!memory_.slots.is_held(token, slot))
       return error.refuse(FEEDLANE_E_STALE, "token", token, 0,
-                          "the batch of this token was released, or never was: ask while it is held");
+                          "the token is not of a held batch: save the state before you release the batch");
     progress = &ledger_.at(slot).contents.progress;
   }
-  if (progress->epoch < 0) return error.fail(FEEDLANE_E_STATE, "no epoch has begun, there is nothing to go on from");
+  if (progress->epoch < 0)
+    return error.fail(FEEDLANE_E_STATE, "there is no state to save yet: call feedlane_loader_begin first");
   if (progress->epoch != epoch)
     return error.refuse(FEEDLANE_E_STATE, "token", progress->epoch, epoch,
-                        "the batch is of epoch {}, and epoch {} has begun since", progress->epoch, epoch);
+                        "the batch belongs to epoch {}, but the loader has begun epoch {}", progress->epoch, epoch);
   return save(*progress, out, error);
 }
 
@@ -392,9 +393,12 @@ Status Loader::state(std::uint64_t token, std::vector<std::byte>& out, Error& er
 
 Status Loader::run_stager(Error& error) {
   Staging* const staging = delivery_.staging();
-  if (staging == nullptr) return error.refuse(FEEDLANE_E_STATE, "config.staged", 0, 1, "the loader isn't staged");
+  if (staging == nullptr)
+    return error.refuse(FEEDLANE_E_STATE, "config.staged", 0, 1,
+                        "the loader has no staging buffers: set config.staged");
   if (config_.workers == 0)
-    return error.refuse(FEEDLANE_E_STATE, "config.workers", 0, 1, "without workers next copies by itself");
+    return error.refuse(FEEDLANE_E_STATE, "config.workers", 0, 1,
+                        "without workers, feedlane_loader_next fills the staging buffers itself");
   return staging->run([this] { wakeups_.wake(); }, error);
 }
 

@@ -16,11 +16,11 @@ Status MapOrder::check_state(const checkpoint::SavedState& state, Error& error) 
   const std::int64_t batch_size = makes_batches() ? 0 : config_.batch_size;
   if (!state.progress.ahead.empty() && batch_size != state.batch_size)
     return refuse_difference("config.batch_size", batch_size, state.batch_size,
-                             "batches were yielded out of order, and only the same batches can be left out again",
-                             error);
+                             "it must not change, because the epoch yielded batches out of order", error);
   if ((batch_size == 0) != (state.batch_size == 0))
     return refuse_difference("config.batch_size", batch_size, state.batch_size,
-                             "the position is counted in batches of the sampler, or in samples", error);
+                             "a batch sampler can resume only from the state of a batch sampler, and vice versa",
+                             error);
   return FEEDLANE_OK;
 }
 
@@ -29,11 +29,10 @@ Status MapOrder::try_resume(const checkpoint::SavedState& state, Error& error) {
   if (s == FEEDLANE_OK) s = sampler_->load(state.sampler, error);
   const std::int64_t ranks = sampler_->place().stride;
   if (s == FEEDLANE_OK && !state.progress.ahead.empty() && ranks != state.ranks)
-    s = error.refuse(
-        FEEDLANE_E_ARGUMENT, "config.sampler", ranks, state.ranks,
-        "{} ranks, the state has {}: batches were yielded out of order, and only the same batches can be left "
-        "out again",
-        ranks, state.ranks);
+    s = error.refuse(FEEDLANE_E_ARGUMENT, "config.sampler", ranks, state.ranks,
+                     "the sampler has {} ranks, but the state was saved with {}: they must not change, because the "
+                     "epoch yielded batches out of order",
+                     ranks, state.ranks);
   return s == FEEDLANE_OK ? sampler_->restart(state.progress.epoch, config_.seed, error) : s;
 }
 
@@ -75,7 +74,7 @@ Status MapOrder::save_sampler(const checkpoint::Progress& progress, checkpoint::
     return sampler_->save(makes_batches() ? progress.batches : progress.wanted, out.sampler, error);
   if (progress.sampler_state == nullptr)
     return error.refuse(FEEDLANE_E_UNSUPPORTED, "config.sampler", 0, 1,
-                        "a custom sampler without the callbacks save and load has no state");
+                        "the state cannot be saved: the custom sampler has no callbacks `save` and `load`");
   out.sampler = *progress.sampler_state;
   return FEEDLANE_OK;
 }
@@ -102,7 +101,8 @@ Status MapOrder::pull(Error& error) {
   const Status s = sampler_->next(indices_.data(), cap, got, error);
   if (s < 0) return s;
   if (s != FEEDLANE_END && got == 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "sampler", 0, 1, "the sampler yielded an empty batch {}", next_batch_);
+    return error.refuse(FEEDLANE_E_ARGUMENT, "sampler", 0, 1, "the sampler yielded no indices for batch {}",
+                        next_batch_);
   const bool is_complete = makes_batches() || got == cap;
   const bool is_batch = s != FEEDLANE_END && (is_complete || !config_.drop_last);
   is_exhausted_ = !is_batch;
@@ -150,9 +150,9 @@ shm::TaskMessage MapOrder::message_for(const Entry& entry, std::uint64_t id) {
 Status MapOrder::check_rows(const Entry& entry, std::uint32_t rows, const arena::Made& made, Error& error) const {
   const std::uint64_t skipped = made.skipped();
   if (rows + skipped <= entry.rows && (rows != 0 || skipped != 0)) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", rows,
-                      entry.rows - std::min<std::uint64_t>(entry.rows, skipped),
-                      "{} rows, and {} samples left out, of {}", rows, skipped, entry.rows);
+  return error.refuse(
+      FEEDLANE_E_CORRUPT, "result.rows", rows, entry.rows - std::min<std::uint64_t>(entry.rows, skipped),
+      "the worker made {} rows and skipped {} samples, but its task has {} samples", rows, skipped, entry.rows);
 }
 
 std::int64_t MapOrder::sample_at(const Entry& entry, std::int64_t position) const {

@@ -29,21 +29,19 @@ Status fit_budget(const Config& config, shm::Geometry& g, monitor::EventQueue& e
   const std::uint64_t least = config.least_slots();
   const std::uint64_t found = std::min<std::uint64_t>(config.arena_bytes, INT64_MAX);
   if (fit < least)
-    return error.refuse(
-        FEEDLANE_E_LIMIT, "config.arena_bytes", found, least * each,
-        "a batch takes {} bytes; the {} held and one in flight need {}, the whole window of {} batches {}, "
-        "the budget is {}",
-        each, least - 1, least * each, config.window(), g.slots * each, found);
+    return error.refuse(FEEDLANE_E_LIMIT, "config.arena_bytes", found, least * each,
+                        "config.arena_bytes is {}: must be at least {}, for config.held + 1 batches of {} bytes; full "
+                        "prefetching takes {}",
+                        found, least * each, each, g.slots * each);
   if (fit >= g.slots) return FEEDLANE_OK;
   const std::uint32_t wanted = g.slots;
   g.slots = static_cast<std::uint32_t>(fit);
   if (config.chooses_prefetch) return FEEDLANE_OK;
   Error warning;
-  (void)warning.refuse(
-      FEEDLANE_E_LIMIT, "config.arena_bytes", found, wanted * each,
-      "the budget has room for {} slots, the window of {} batches and those held want {}: fewer batches "
-      "are made ahead",
-      fit, config.window(), wanted);
+  (void)warning.refuse(FEEDLANE_E_LIMIT, "config.arena_bytes", found, wanted * each,
+                       "config.arena_bytes allows {} slots, but {} batches in flight and the held ones need {}: fewer "
+                       "batches are prefetched",
+                       fit, config.window(), wanted);
   events.push(FEEDLANE_EVENT_WARNING, warning);
   return FEEDLANE_OK;
 }
@@ -80,13 +78,13 @@ Status Memory::plan(const Config& config, std::uint64_t state_bytes, monitor::Ev
   g.slots = config.slots();
   if (g.slot_bytes > shm::max_slot_bytes)
     return error.refuse(FEEDLANE_E_LIMIT, "config.fields", g.slot_bytes, shm::max_slot_bytes,
-                        "a batch takes {} bytes with what a slot has beyond its fields, the largest slot has {}",
+                        "a batch takes {} bytes, including a slot's spare memory, but the largest slot has {}",
                         g.slot_bytes, shm::max_slot_bytes);
   if (const Status s = fit_budget(config, g, events, error); s != FEEDLANE_OK) return s;
   if (g.slots > shm::max_slots)
     return error.refuse(
         FEEDLANE_E_LIMIT, "config.prefetch_factor", g.slots, shm::max_slots,
-        "{} workers with {} batches each in flight, and those held, take {} slots, there are {} at most",
+        "{} workers with {} batches each in flight and the held batches need {} slots, but at most {} are allowed",
         config.workers, config.prefetch_factor, g.slots, shm::max_slots);
   g.ring_capacity = std::bit_ceil(g.slots);
   return FEEDLANE_OK;

@@ -13,7 +13,7 @@ using supervisor::Member;
 namespace {
 
 const char* description_of(const Member& stuck) {
-  return stuck.peer.is_thread() ? "a thread, hangs" : "a process that SIGKILL doesn't end, is still there";
+  return stuck.peer.is_thread() ? "a thread, hangs" : "a process, is still running after SIGKILL";
 }
 
 // Slots of abandoned batches that stuck workers have not answered.
@@ -77,8 +77,8 @@ void Dispatcher::quarantine(const Entry& entry, std::uint32_t worker) {
   const char* const lost = order_->on_quarantined(worker);
   Error error;
   (void)error.refuse(FEEDLANE_E_QUARANTINED, "config.max_kills_per_batch", entry.kills, config_.max_kills_per_batch,
-                     "{} workers have ended with this batch in hand, the last: {}{}", entry.kills, contents.error.text,
-                     lost);
+                     "{} workers have died while making this batch; the last one: {}{}", entry.kills,
+                     contents.error.text, lost);
   error.worker = static_cast<std::int32_t>(worker);
   error.epoch = order_->epoch();
   error.batch = entry.batch;
@@ -157,7 +157,7 @@ Status Dispatcher::obstacle(Error& error) const {
   const std::uint32_t held = memory_.slots.held();
   if (is_out_of_slots())
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held, config_.held,
-                        "the trainer holds {} batches, all slots there are", held);
+                        "the trainer holds {} batches, so no slot is free: release one, or raise config.held", held);
   return roster_.stuck() == 0 ? FEEDLANE_OK : obstacle_of_stuck(error);
 }
 
@@ -172,13 +172,13 @@ Status Dispatcher::obstacle_of_stuck(Error& error) const {
   if (!may_come_back && is_waiting && memory_.slots.free() == 0 &&
       std::none_of(members.begin(), members.end(), may_answer)) {
     if (held > config_.held)
-      return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", held, config_.held,
-                          "the trainer holds {} batches, and what a hung worker had in hand needs a slot", held);
-    return error.refuse(
-        FEEDLANE_E_HUNG, "config.arena_bytes", slots, slots + roster_.stuck(),
-        "of the {} slots, {} workers that hang keep theirs, the rest waits for their batches: no slot is "
-        "left for those",
-        slots, roster_.stuck());
+      return error.refuse(
+          FEEDLANE_SLOTS_HELD, "config.held", held, config_.held,
+          "the trainer holds {} batches, so no slot is free to retry the batch of a hung worker: release one", held);
+    return error.refuse(FEEDLANE_E_HUNG, "config.arena_bytes", slots, slots + roster_.stuck(),
+                        "no slot of {} is free to retry the batches of {} hung workers: they keep their slots, and the "
+                        "others hold later batches",
+                        slots, roster_.stuck());
   }
   // A worker that starts, or will be started, may continue.
   const auto is_out = [](const Member& m) { return m.is_stuck || !m.is_there(); };
@@ -187,17 +187,15 @@ Status Dispatcher::obstacle_of_stuck(Error& error) const {
   const std::uint32_t workers = roster_.size();
   if (roster_.stuck() < workers)
     return error.refuse(FEEDLANE_E_PEER_DEAD, "workers", 0, 1,
-                        "{} of {} workers can't be ended, and no other is attached or offered: "
+                        "{} of {} workers cannot be ended, and no other is attached or expected: call "
                         "feedlane_loader_open_worker",
                         roster_.stuck(), workers);
   if (!launcher_->can_kill())
     return error.refuse(FEEDLANE_E_HUNG, launcher_->blamed_argument(), workers, workers,
-                        "all {} threads hang: nobody is left to make the batches", workers);
-  return error.refuse(
-      FEEDLANE_E_HUNG, launcher_->blamed_argument(), workers, workers,
-      "none of the {} workers could be ended by SIGKILL: nobody is left to make the batches, until one is "
-      "gone",
-      workers);
+                        "all {} worker threads hang, so no batch can be made", workers);
+  return error.refuse(FEEDLANE_E_HUNG, launcher_->blamed_argument(), workers, workers,
+                      "all {} workers are still running after SIGKILL, so no batch can be made until one of them exits",
+                      workers);
 }
 
 }  // namespace feedlane::loader

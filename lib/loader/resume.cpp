@@ -8,8 +8,8 @@
 namespace feedlane::loader {
 
 Status refuse_difference(const char* argument, Number found, Number needed, const char* rule, Error& error) {
-  return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "{} is {}, the state has {}: {}", argument,
-                      found.value, needed.value, rule);
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, found, needed, "{} is {}, but the state was saved with {}: {}",
+                      argument, found.value, needed.value, rule);
 }
 
 Status read_resume(Config& config, Order& order, Error& error) {
@@ -18,13 +18,13 @@ Status read_resume(Config& config, Order& order, Error& error) {
   Status s = checkpoint::read_state(config.state, state, error);
   if (s != FEEDLANE_OK) return s;
   if (state.iterable != config.iterable)
-    return refuse_difference("config.iterable", config.iterable, state.iterable,
-                             "an iterable and a map-style data set can't go on for each other", error);
+    return refuse_difference("config.iterable", config.iterable, state.iterable, "the kind of data set must not change",
+                             error);
   if (s = order.check_state(state, error); s != FEEDLANE_OK) return s;
   if (config.has_seed && config.seed != state.base_seed)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.seed", config.seed, state.base_seed,
-                        "the seed is {}, the state has {}: leave it out, the state's is taken", config.seed,
-                        state.base_seed);
+                        "the seed is {}, but the state was saved with {}: omit the seed to use the saved one",
+                        config.seed, state.base_seed);
   config.seed = state.base_seed;
   if (s = order.try_resume(state, error); s != FEEDLANE_OK) return s;
   order.resume() = std::move(state);

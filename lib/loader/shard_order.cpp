@@ -17,23 +17,20 @@ Status ShardOrder::check_state(const checkpoint::SavedState& state, Error& error
   const std::vector<checkpoint::ShardProgress>& shards = state.progress.shards;
   if (state.batch_size == 0)
     return refuse_difference("config.batch_size", config_.batch_size, state.batch_size,
-                             "the position is counted in batches of the sampler, or in samples", error);
+                             "an iterable data set cannot resume from the state of a batch sampler", error);
   if (state.ranks != config_.world)
-    return refuse_difference("config.world", config_.world, state.ranks,
-                             "each rank goes on with the shards that it had", error);
+    return refuse_difference("config.world", config_.world, state.ranks, "each rank must resume its own shards", error);
   if (state.rank != config_.rank)
-    return refuse_difference("config.rank", config_.rank, state.rank, "each rank goes on with the shards that it had",
-                             error);
+    return refuse_difference("config.rank", config_.rank, state.rank, "each rank must resume its own shards", error);
   if (shards.size() != config_.shards())
-    return refuse_difference("config.workers", config_.workers, shards.size(),
-                             "each worker goes on with the shard that it had", error);
+    return refuse_difference("config.workers", config_.workers, shards.size(), "each worker must resume its own shard",
+                             error);
   for (const checkpoint::ShardProgress& shard : shards)
     if (shard.taken != 0 && !shard.ended && shard.state == nullptr && !config_.deterministic)
-      return error.refuse(
-          FEEDLANE_E_ARGUMENT, "config.deterministic", 0, 1,
-          "a shard of which {} samples were taken goes on by a saved state, which there is none of, or by "
-          "leaving out as many, which needs config.deterministic",
-          shard.taken);
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.deterministic", 0, 1,
+                          "cannot resume a shard after {} samples: it has no saved state, and skipping the samples "
+                          "needs config.deterministic",
+                          shard.taken);
   return FEEDLANE_OK;
 }
 
@@ -119,9 +116,9 @@ std::uint64_t ShardOrder::sample_limit(std::uint32_t rows) const { return datase
 Status ShardOrder::check_rows(const Entry& entry, std::uint32_t rows, const arena::Made& made, Error& error) const {
   if (rows != 0 || !made.records.empty()) return FEEDLANE_OK;
   const std::uint64_t skipped = made.skipped();
-  return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", rows,
-                      entry.rows - std::min<std::uint64_t>(entry.rows, skipped),
-                      "{} rows, and {} samples left out, of {}", rows, skipped, entry.rows);
+  return error.refuse(
+      FEEDLANE_E_CORRUPT, "result.rows", rows, entry.rows - std::min<std::uint64_t>(entry.rows, skipped),
+      "the worker made {} rows and skipped {} samples, but its task has {} samples", rows, skipped, entry.rows);
 }
 
 // A worker's results come in the order of its tasks, so the last one says where its shard stands.
@@ -180,7 +177,7 @@ void ShardOrder::warn_of_length(std::int64_t before, monitor::EventQueue& events
   if (expected == 0 || before > expected || progress_.positions <= expected) return;
   Error warning;
   (void)warning.refuse(FEEDLANE_E_LIMIT, "config.iterable_length", progress_.positions, expected,
-                       "the data set has more samples than the {} it was said to have", expected);
+                       "the data set has yielded more samples than config.iterable_length, {}", expected);
   events.push(FEEDLANE_EVENT_WARNING, warning);
 }
 
@@ -198,12 +195,12 @@ void ShardOrder::on_gone(std::uint32_t worker, const char* how, pid_t pid) {
   shard.is_fresh = true;
   if (shard.is_exhausted || shard.taken == 0 || shard.state != nullptr || config_.deterministic) return;
   shard.is_exhausted = true;
-  (void)shard.loss.refuse(
-      FEEDLANE_E_PEER_DEAD, "config.deterministic", 0, 1,
-      "worker {}: process {} {} after {} samples of its shard, {}: the rest is lost", worker, pid, how, shard.taken,
-      shard.lost_state ? "its data set isn't deterministic, and its last batch failed, so that where it stands "
-                         "wasn't saved"
-                       : "and its data set is neither deterministic nor saves where it stands");
+  (void)shard.loss.refuse(FEEDLANE_E_PEER_DEAD, "config.deterministic", 0, 1,
+                          "worker {}: process {} {} after {} samples of its shard; the rest is lost, because {}",
+                          worker, pid, how, shard.taken,
+                          shard.lost_state
+                              ? "its data set is not deterministic, and its last batch failed without saving a state"
+                              : "its data set is not deterministic and saves no state");
   shard.loss.worker = static_cast<std::int32_t>(worker);
 }
 
@@ -220,7 +217,7 @@ void ShardOrder::on_stuck(std::uint32_t worker, const char* what) {
 
 const char* ShardOrder::on_quarantined(std::uint32_t worker) {
   shards_[worker].is_exhausted = true;  // every further task would start at the same sample
-  return "; what is left of their shard isn't tried any more";
+  return "; the rest of their shard is skipped";
 }
 
 }  // namespace feedlane::loader

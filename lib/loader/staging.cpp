@@ -16,8 +16,8 @@ Status Staging::open(pinned::Pool& pool, std::uint32_t count, Error& error) {
     Buffer b;
     const Status s = pool.acquire(os::Deadline::after(0), b.memory, error);
     if (s == FEEDLANE_TIMEOUT)
-      return error.refuse(FEEDLANE_E_LIMIT, "config.staged", i, count, "the pool has {} buffers left of {}", i,
-                          pool.buffers());
+      return error.refuse(FEEDLANE_E_LIMIT, "config.staged", i, count,
+                          "config.staged is {}, but the pool has only {} free buffers of {}", count, i, pool.buffers());
     if (s != FEEDLANE_OK) return s;
     buffers_.push_back(std::move(b));
   }
@@ -66,7 +66,7 @@ Status Staging::begin(std::uint32_t slot, arena::Made& made, const arena::SlotTa
   for (const feedlane_tensor& t : tensors) needed = arena::align_tensor(needed) + t.bytes;
   if (needed > pool_->buffer_bytes())
     return error.refuse(FEEDLANE_E_SAMPLE, "pool.buffer_bytes", pool_->buffer_bytes(), needed,
-                        "the batch takes {} bytes, a buffer of the pool has {}", needed, pool_->buffer_bytes());
+                        "the batch takes {} bytes, but the pool's buffers have only {}", needed, pool_->buffer_bytes());
   const std::lock_guard lock(mutex_);
   Buffer* b = find_free(slots);
   has_buffer = b != nullptr;
@@ -131,7 +131,8 @@ void Staging::copy(const Buffer& buffer) {
 
 Status Staging::enter(Error& error) {
   const std::lock_guard lock(mutex_);
-  if (has_copier_) return error.fail(FEEDLANE_E_STATE, "another thread copies for this loader");
+  if (has_copier_)
+    return error.fail(FEEDLANE_E_STATE, "another thread already runs feedlane_loader_run_stager for this loader");
   has_copier_ = true;
   return FEEDLANE_OK;
 }

@@ -10,7 +10,8 @@ namespace feedlane::loader {
 
 Error stream_error(std::int32_t status) {
   Error error;
-  if (status != FEEDLANE_OK) (void)error.fail(FEEDLANE_E_DEVICE, "a stream failed with the release of a batch on it");
+  if (status != FEEDLANE_OK)
+    (void)error.fail(FEEDLANE_E_DEVICE, "a stream failed on which the release of a batch was queued");
   return error;
 }
 
@@ -48,8 +49,8 @@ Status RecordedStreams::add(Leases& leases, std::uint64_t token, void* stream, E
   if (std::any_of(s.uses.begin(), end, [&](const StreamUse& use) { return use.stream() == stream; }))
     return FEEDLANE_OK;
   if (end == s.uses.end())
-    return error.refuse(FEEDLANE_E_LIMIT, "stream", s.count + 1, s.count, "{} other streams use the batch already",
-                        s.count);
+    return error.refuse(FEEDLANE_E_LIMIT, "stream", s.count + 1, s.count,
+                        "the batch is already used by {} other streams, the maximum", s.count);
   const Status status = leases.begin_use(token, error);
   if (status != FEEDLANE_OK) return status;
   *end = StreamUse(leases, token, stream,

@@ -40,9 +40,10 @@ Status check_is_reserved(int control_fd, Error& error) {
   if (::fstat(control_fd, &about) != 0) return error.os(errno, "fstat of a segment");
   const std::int64_t reserved = about.st_blocks * 512;
   if (reserved >= about.st_size) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_CORRUPT, "control", reserved, about.st_size,
-                      "a control segment of {} bytes has memory for {}: it is not of a loader or a ring", about.st_size,
-                      reserved);
+  return error.refuse(
+      FEEDLANE_E_CORRUPT, "control", reserved, about.st_size,
+      "a control segment of {} bytes has only {} bytes of memory: it does not belong to a loader or a ring",
+      about.st_size, reserved);
 }
 
 }  // namespace feedlane::monitor

@@ -62,7 +62,7 @@ inline Status check_bell(int fd, Error& error) {
   if (::fstat(fd, &status) != 0) return error.os(errno, "fstat of a doorbell");
   if ((status.st_mode & S_IFMT) == 0) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_CORRUPT, "event", status.st_mode & S_IFMT, 0,
-                      "what came for an eventfd is a file of type {}", status.st_mode & S_IFMT);
+                      "the peer sent a file of type {} instead of an eventfd", status.st_mode & S_IFMT);
 }
 
 // Signals an event within this process. It stays readable until it is drained. Async-signal-safe.

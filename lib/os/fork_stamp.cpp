@@ -26,7 +26,7 @@ Status ForkStamp::take(Error& error) {
   if (page == nullptr) {
     const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return error.os(errno, "mapping the page that tells forks apart");
+    if (memory == MAP_FAILED) return error.os(errno, "mapping the page that detects forks");
     if (::madvise(memory, bytes, MADV_WIPEONFORK) != 0) {
       const int reason = errno;
       (void)::munmap(memory, bytes);

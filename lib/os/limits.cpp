@@ -155,13 +155,16 @@ Status check_memory(const std::vector<std::uint64_t>& segment_bytes, std::uint64
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && largest > limit.rlim_cur)
     return error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_FSIZE", to_int(limit.rlim_cur), to_int(largest),
-                        "RLIMIT_FSIZE is {} bytes, a segment needs {}", limit.rlim_cur, largest);
+                        "RLIMIT_FSIZE is {} bytes, but a shared-memory segment needs {}: raise it (ulimit -f)",
+                        limit.rlim_cur, largest);
   if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     const std::uint64_t left =
         limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, address_space_in_use(files.proc));
     if (total > left)
-      return error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_AS", to_int(left), to_int(total),
-                          "{} bytes of address space are left under RLIMIT_AS, the segments need {}", left, total);
+      return error.refuse(
+          FEEDLANE_E_LIMIT, "RLIMIT_AS", to_int(left), to_int(total),
+          "RLIMIT_AS leaves {} bytes of address space, but the shared memory needs {}: raise it (ulimit -v)", left,
+          total);
   }
   return check_room(reserved, files, error);
 }
@@ -170,7 +173,7 @@ Status check_room(std::uint64_t bytes, const SystemFiles& files, Error& error) {
   for (const Room& room : memory_room(files))
     if (bytes > room.bytes)
       return error.refuse(FEEDLANE_E_MEMORY, "arena", to_int(room.bytes), to_int(bytes),
-                          "the segments need {} bytes, {} leaves {}", bytes, room.limit, room.bytes);
+                          "the shared memory needs {} bytes, but {} leaves only {}", bytes, room.limit, room.bytes);
   return FEEDLANE_OK;
 }
 
@@ -183,11 +186,10 @@ Status check_descriptors(std::uint64_t needed, Error& error) {
   for (std::uint64_t number = first; left < needed && number < limit.rlim_cur; number++)
     left += ::fcntl(static_cast<int>(number), F_GETFD) < 0 ? 1 : 0;
   if (left >= needed) return FEEDLANE_OK;
-  return error.refuse(
-      FEEDLANE_E_LIMIT, "RLIMIT_NOFILE", to_int(left), to_int(needed),
-      "RLIMIT_NOFILE is {} and leaves {} descriptors, the workers need {}: raise it to {} (ulimit -n), or "
-      "configure fewer workers",
-      limit.rlim_cur, left, needed, std::max<std::uint64_t>(limit.rlim_cur, first) + needed - left);
+  return error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_NOFILE", to_int(left), to_int(needed),
+                      "RLIMIT_NOFILE is {} and leaves {} descriptors, but the workers need {}: raise it to {} (ulimit "
+                      "-n), or configure fewer workers",
+                      limit.rlim_cur, left, needed, std::max<std::uint64_t>(limit.rlim_cur, first) + needed - left);
 }
 
 std::uint64_t locked_bytes(const SystemFiles& files) {

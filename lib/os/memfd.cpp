@@ -104,12 +104,12 @@ bool may_be_opened_for_writing(int fd) {
 Status open_for_reading(int fd, Fd& out, Error& error) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   out.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!out) return error.os(errno, "opening a segment by {}", path.c_str());
+  if (!out) return error.os(errno, "opening a segment through {}", path.c_str());
   FileId ours, theirs;
   Status s = file_id(fd, ours, error);
   if (s == FEEDLANE_OK) s = file_id(out.get(), theirs, error);
   if (s == FEEDLANE_OK && ours != theirs)
-    s = error.fail(FEEDLANE_E_OS, "{} is another file: is /proc mounted?", path.c_str());
+    s = error.fail(FEEDLANE_E_OS, "{} is not the expected file: is /proc mounted?", path.c_str());
   return s;
 }
 
@@ -120,7 +120,7 @@ Status give_back(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error
                        static_cast<off_t>(bytes));
   while (done != 0 && errno == EINTR);
   if (done == 0) return FEEDLANE_OK;
-  return error.os(errno, "giving back {} bytes of shared memory", bytes);
+  return error.os(errno, "freeing {} bytes of shared memory", bytes);
 }
 
 }  // namespace feedlane::os

@@ -26,7 +26,7 @@ namespace {
 std::string folder_of(std::int64_t pid) { return "/proc/" + std::to_string(pid) + "/fd"; }
 
 Status refuse_dead(std::int64_t pid, Error& error) {
-  return error.refuse(FEEDLANE_E_PEER_DEAD, "pid", pid, 0, "there is no process {}, or it has ended", pid);
+  return error.refuse(FEEDLANE_E_PEER_DEAD, "pid", pid, 0, "process {} does not exist or has ended", pid);
 }
 
 // Whether this process or the system lacks a resource. Other errors concern the other process or its descriptor.
@@ -39,7 +39,7 @@ Status read_folder(std::int64_t pid, std::string_view prefix, std::vector<OpenFi
     const int reason = errno;
     if (reason == ENOENT || reason == ESRCH) return refuse_dead(pid, error);
     return error.os(reason, "reading the descriptors of process {}{}", pid,
-                    reason == EACCES ? ", which must be the same user's" : "");
+                    reason == EACCES ? ", which must belong to the same user" : "");
   }
   for (;;) {
     errno = 0;
@@ -63,7 +63,7 @@ Status read_folder(std::int64_t pid, std::string_view prefix, std::vector<OpenFi
 }  // namespace
 
 Status list_open_files(std::int64_t pid, std::string_view prefix, std::vector<OpenFile>& out, Error& error) {
-  if (pid <= 0) return error.refuse(FEEDLANE_E_ARGUMENT, "pid", pid, 1, "{} is no process", pid);
+  if (pid <= 0) return error.refuse(FEEDLANE_E_ARGUMENT, "pid", pid, 1, "pid is {}: must be at least 1", pid);
   if (pid > INT_MAX) return refuse_dead(pid, error);
   Fd process;
   if (const Status s = open_pidfd(static_cast<pid_t>(pid), process, error); s != FEEDLANE_OK)

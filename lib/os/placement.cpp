@@ -121,8 +121,8 @@ Status check_room_of_nodes(const NumberSet& nodes, std::uint64_t bytes, const Sy
   for (const std::uint32_t node : nodes.numbers())
     if (const std::uint64_t room = room_of(node, files); room < needed)
       return error.refuse(FEEDLANE_E_MEMORY, "config.memory_nodes", room, needed,
-                          "memory node {} has {} bytes left, and needs {} for its part of {}", node, room, needed,
-                          bytes);
+                          "memory node {} has only {} bytes free, but {} bytes are needed there, its share of {}", node,
+                          room, needed, bytes);
   return FEEDLANE_OK;
 }
 
@@ -131,8 +131,8 @@ Status bind_memory(void* mapping, std::uint64_t bytes, const NumberSet& nodes, E
   // The kernel reads one bit less than maxnode, the fifth argument.
   if (::syscall(SYS_mbind, mapping, bytes, policy, nodes.words(), 8 * nodes.bytes() + 1, 0) == 0) return FEEDLANE_OK;
   const int reason = errno;
-  return error.os(reason, "mbind of {} bytes to {} memory nodes up to {}{}", bytes, nodes.count(), nodes.last(),
-                  reason == EPERM ? " (containers may forbid it without CAP_SYS_NICE)" : "");
+  return error.os(reason, "mbind of {} bytes to {} memory nodes (the highest: {}){}", bytes, nodes.count(),
+                  nodes.last(), reason == EPERM ? "; containers may forbid it without CAP_SYS_NICE" : "");
 }
 
 int run_on(const NumberSet& cpus) {

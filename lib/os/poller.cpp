@@ -67,7 +67,7 @@ namespace {
 
 // os_errno distinguishes a signal from feedlane_loader_interrupt.
 Status interrupted(Error& error) {
-  (void)error.fail(FEEDLANE_INTERRUPTED, "a signal was handled");
+  (void)error.fail(FEEDLANE_INTERRUPTED, "a signal interrupted the wait");
   error.os_errno = EINTR;
   return error.code;
 }

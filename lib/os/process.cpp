@@ -109,7 +109,8 @@ Status watch_child(pid_t pid, Fd& pidfd, Error& error) {
   const Status s = open_pidfd(pid, pidfd, error);
   if (s == FEEDLANE_OK) return s;
   // ESRCH: the host ignores SIGCHLD, so the kernel reaps its children, and this one has ended already.
-  if (error.os_errno == ESRCH) return error.fail(FEEDLANE_E_PEER_DEAD, "process {} ended at once", pid);
+  if (error.os_errno == ESRCH)
+    return error.fail(FEEDLANE_E_PEER_DEAD, "process {} ended immediately after its start", pid);
   kill_and_reap(pid);
   return s;
 }
@@ -296,7 +297,7 @@ int to_enter(int directory) {
 }
 
 Status refuse_cpus(int reason, const NumberSet& cpus, Error& error) {
-  return error.os(reason, "a worker can't run on the {} processors up to {} that it should", cpus.count(), cpus.last());
+  return error.os(reason, "pinning a worker to {} processors (the highest: {})", cpus.count(), cpus.last());
 }
 
 }  // namespace
@@ -327,7 +328,7 @@ Status spawn(const SpawnRequest& request, pid_t& pid, Fd& pidfd, Error& error) {
   if (pid >= 0 && (failed = failure_of(read_end.get())).reason != 0) kill_and_reap(pid);
   if (failed.reason != 0 && failed.of == Failure::cpus) return refuse_cpus(failed.reason, *request.cpus, error);
   if (failed.reason != 0 && failed.of == Failure::directory)
-    return error.os(failed.reason, "starting worker program {} in the directory that the loader was created in",
+    return error.os(failed.reason, "starting worker program {} in the directory in which the loader was created",
                     argv[0]);
   if (failed.reason != 0) return error.os(failed.reason, "starting worker program {}", argv[0]);
   return watch_child(pid, pidfd, error);
@@ -453,7 +454,7 @@ Status tie_lifeline(int read_end, pid_t pid, Error& error) {
   if (const int reason = arm_lifeline(read_end, pid); reason != 0) return error.os(reason, "arming the lifeline");
   // The kernel sends the signal when the write end is closed. If it was closed before O_ASYNC was set, no signal comes.
   pollfd entry{read_end, POLLIN, 0};
-  if (::poll(&entry, 1, 0) == 1) return error.fail(FEEDLANE_E_PEER_DEAD, "the trainer is gone");
+  if (::poll(&entry, 1, 0) == 1) return error.fail(FEEDLANE_E_PEER_DEAD, "the trainer has ended");
   return FEEDLANE_OK;
 }
 

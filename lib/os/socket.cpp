@@ -158,7 +158,7 @@ Status receive_message(int socket, std::span<std::byte> buffer, Received& out, E
   // without them.
   if (!has_all || ((message.msg_flags & MSG_CTRUNC) != 0 && out.fd_count < max_passed_fds)) {
     out = Received{};
-    return error.os(EMFILE, "descriptors that came along with a message");
+    return error.os(EMFILE, "receiving the file descriptors of a message");
   }
   out.bytes = static_cast<std::size_t>(got);
   out.truncated = out.truncated || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
@@ -190,7 +190,7 @@ Status open_peer(int socket, Fd& process, Error& error) {
   Status s = FEEDLANE_OK;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) {
     process.reset(fd);
-    if (!process) s = error.os(errno, "a pidfd of the process at the other end of the socket");
+    if (!process) s = error.os(errno, "opening a pidfd of the process at the other end of the socket");
   } else if (const pid_t pid = peer_of(socket); pid > 0) {
     s = open_pidfd(pid, process, error);  // the pid may have been reused by now
   } else {
@@ -212,9 +212,9 @@ Status open_sender(Received& received, Fd& process, Error& error) {
   if (received.process_errno == ESRCH || received.process_errno == EINVAL)
     return error.fail(FEEDLANE_E_PEER_DEAD, gone);
   if (received.process_errno != 0)
-    return error.os(received.process_errno, "a pidfd of the process that sent a message");
+    return error.os(received.process_errno, "receiving a pidfd of the process that sent a message");
   if (received.fd_count != 1 || received.pid <= 0)
-    return error.fail(FEEDLANE_E_STATE, "no pidfd of the sender's process, or it is in another PID namespace");
+    return error.fail(FEEDLANE_E_STATE, "the sender sent no pidfd of its process, or is in another PID namespace");
   Fd own;
   Status s = open_pidfd(received.pid, own, error);
   if (s != FEEDLANE_OK) return error.os_errno == ESRCH ? error.fail(FEEDLANE_E_PEER_DEAD, gone) : s;
@@ -222,8 +222,9 @@ Status open_sender(Received& received, Fd& process, Error& error) {
   s = is_same_process(received.fds[0].get(), own.get(), is_same, error);
   if (s != FEEDLANE_OK) return s;
   if (!is_same)
-    return has_ended(own.get()) ? error.fail(FEEDLANE_E_PEER_DEAD, gone)
-                                : error.fail(FEEDLANE_E_STATE, "what the sender sent is no pidfd of its process");
+    return has_ended(own.get())
+               ? error.fail(FEEDLANE_E_PEER_DEAD, gone)
+               : error.fail(FEEDLANE_E_STATE, "the sender sent a descriptor that is not a pidfd of its process");
   process = std::move(own);
   return FEEDLANE_OK;
 }
@@ -274,9 +275,9 @@ Status make_address(const std::string& path, sockaddr_un& address, Error& error)
   address.sun_family = AF_UNIX;
   static_assert(longest_socket_path == sizeof address.sun_path - 1);
   if (path.empty() || path.size() > longest_socket_path)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "path", path.size(),
-                        static_cast<std::int64_t>(sizeof address.sun_path) - 1,
-                        "a socket's path has 1 to {} bytes, found {}", sizeof address.sun_path - 1, path.size());
+    return error.refuse(
+        FEEDLANE_E_ARGUMENT, "path", path.size(), static_cast<std::int64_t>(sizeof address.sun_path) - 1,
+        "path has {} bytes: a socket's path must have 1 to {}", path.size(), sizeof address.sun_path - 1);
   std::memcpy(address.sun_path, path.c_str(), path.size());
   return FEEDLANE_OK;
 }
@@ -308,10 +309,11 @@ Status check_same_user(int socket, Error& error) {
   // A process of the same user may be signalled, whatever uid the namespace shows for it.
   if (who.uid == ::geteuid() && is_any_user(who.uid) && (who.pid <= 0 || ::kill(who.pid, 0) != 0))
     return error.refuse(FEEDLANE_E_STATE, "path", who.uid, ::geteuid(),
-                        "the other end belongs to a user that this user namespace does not know");
+                        "the process at the other end belongs to a user that is unknown in this user namespace");
   if (who.uid == ::geteuid()) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_STATE, "path", who.uid, ::geteuid(),
-                      "the other end belongs to user {}, this one to {}", who.uid, ::geteuid());
+                      "the process at the other end belongs to user {}, but this process to user {}", who.uid,
+                      ::geteuid());
 }
 
 // Locks a directory from the check for a stale socket to listen(2). Otherwise a second receiver, or a process that
@@ -394,7 +396,7 @@ Status listen_at(const std::string& path, Fd& out, SocketFile& file, Error& erro
   const bool is_connected = ::connect(probe.get(), generic, sizeof address) == 0;
   const int refusal = is_connected ? ECONNREFUSED : errno;
   if (is_connected ? !is_orphaned(probe.get()) : refusal == EAGAIN)
-    return error.fail(FEEDLANE_E_STATE, "another process listens at {}", first(200, path));
+    return error.fail(FEEDLANE_E_STATE, "another process already listens at {}", first(200, path));
   struct stat status {};
   if (refusal == ECONNREFUSED && ::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode) &&
       status.st_uid == ::geteuid())

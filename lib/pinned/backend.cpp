@@ -44,7 +44,7 @@ class Mlock final : public None {
       return error.os(reason, "mlock of {} bytes", bytes);
     }
     (void)error.refuse(FEEDLANE_E_LIMIT, "RLIMIT_MEMLOCK", left, bytes,
-                       "{} bytes are to be locked, the limit of {} (ulimit -l) has {} left", bytes, limit.rlim_cur,
+                       "cannot lock {} bytes: RLIMIT_MEMLOCK is {} and leaves {} (ulimit -l)", bytes, limit.rlim_cur,
                        left);
     error.os_errno = reason;
     return error.code;
@@ -67,13 +67,14 @@ class Custom final : public Backend {
                 [&](feedlane_error* e) { return table_.unregister_memory(table_.user_data, address, bytes, e); });
   }
   Status copy(void* device_memory, const void* host, std::uint64_t bytes, void* stream, Error& error) override {
-    if (table_.copy == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no `copy`");
+    if (table_.copy == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no callback `copy`");
     return call("copy", error, [&](feedlane_error* e) {
       return table_.copy(table_.user_data, device_memory, host, bytes, stream, e);
     });
   }
   Status when_passed(void* stream, const Passed& passed, Error& error) override {
-    if (table_.when_passed == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no `when_passed`");
+    if (table_.when_passed == nullptr)
+      return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no callback `when_passed`");
     return call("when_passed", error, [&](feedlane_error* e) {
       return table_.when_passed(table_.user_data, stream, passed.notify, passed.cookie, e);
     });
@@ -117,15 +118,19 @@ Status make_named(std::string_view name, std::int32_t device, std::unique_ptr<Ba
 #undef FEEDLANE_PINNED_MAKE
 #define FEEDLANE_PINNED_NAME(known) #known ", "
   return error.refuse(FEEDLANE_E_UNSUPPORTED, "config.backend", 0, 0,
-                      "no backend \"{}\": " FEEDLANE_PINNED_BACKENDS(FEEDLANE_PINNED_NAME) "or a custom table", name);
+                      "config.backend is \"{}\": must be " FEEDLANE_PINNED_BACKENDS(
+                          FEEDLANE_PINNED_NAME) "or set config.custom instead",
+                      name);
 #undef FEEDLANE_PINNED_NAME
 }
 
 Status make_custom(const feedlane_backend* table, std::unique_ptr<Backend>& out, Error& error) {
   feedlane_backend t;
   if (const Status s = read_versioned(table, t, "config.custom", error); s != FEEDLANE_OK) return s;
-  if (t.register_memory == nullptr) return refuse(error, "config.custom.register_memory", 0, 1, "required");
-  if (t.unregister_memory == nullptr) return refuse(error, "config.custom.unregister_memory", 0, 1, "required");
+  if (t.register_memory == nullptr)
+    return refuse_pointer(error, "config.custom.register_memory", false, "it is required");
+  if (t.unregister_memory == nullptr)
+    return refuse_pointer(error, "config.custom.unregister_memory", false, "it is required");
   out = std::make_unique<Custom>(t);
   return FEEDLANE_OK;
 }

@@ -16,7 +16,7 @@ constexpr const char* library_name = "libcuda.so.1";
 Status load(Driver& driver, Error& error) {
   // Never unloaded, because the driver has its own threads.
   void* library = ::dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "CUDA's driver isn't here: {}", ::dlerror());
+  if (library == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "cannot load the CUDA driver: {}", ::dlerror());
 #define FEEDLANE_CUDA_LOAD(member, symbol, result, arguments)                          \
   driver.member = reinterpret_cast<decltype(driver.member)>(::dlsym(library, symbol)); \
   if (driver.member == nullptr)                                                        \
@@ -43,7 +43,8 @@ class Cuda final : public Backend {
     int count = 0;
     if (const Result r = driver_.device_count(&count); r != 0) return fail(r, "cuDeviceGetCount", error);
     if (ordinal >= count)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "config.device", ordinal, count, "device {} of {}", ordinal, count);
+      return error.refuse(FEEDLANE_E_ARGUMENT, "config.device", ordinal, count,
+                          "config.device is {}, but the CUDA driver reports {} devices", ordinal, count);
     if (const Result r = driver_.device_get(&device_, ordinal); r != 0) return fail(r, "cuDeviceGet", error);
     const Result r = driver_.context_retain(&context_, device_);
     return r == 0 ? FEEDLANE_OK : fail(r, "cuDevicePrimaryCtxRetain", error);
@@ -100,7 +101,7 @@ class Cuda final : public Backend {
 }  // namespace
 
 Status make_cuda(std::int32_t device, std::unique_ptr<Backend>& out, Error& error) {
-  if (device < 0) return refuse(error, "config.device", device, 0, "not negative");
+  if (device < 0) return refuse(error, "config.device", device, 0, "must not be negative");
   auto backend = std::make_unique<Cuda>();
   if (const Status s = backend->open(device, error); s != FEEDLANE_OK) return s;
   out = std::move(backend);

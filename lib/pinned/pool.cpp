@@ -25,7 +25,8 @@ constexpr std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) { retu
 
 Status make_backend(const feedlane_pool_config& c, std::unique_ptr<Backend>& out, Error& error) {
   if (c.custom != nullptr) {
-    if (c.backend != nullptr) return refuse(error, "config.backend", 1, 0, "a custom one is given: leave it NULL");
+    if (c.backend != nullptr)
+      return refuse_pointer(error, "config.backend", true, "must be NULL if config.custom is set");
     return make_custom(c.custom, out, error);
   }
   return make_named(c.backend == nullptr ? "none" : first(64, c.backend), c.device, out, error);
@@ -36,14 +37,13 @@ Status make_backend(const feedlane_pool_config& c, std::unique_ptr<Backend>& out
 Status Pool::create(const feedlane_pool_config* config, std::unique_ptr<Pool>& out, Error& error) {
   feedlane_pool_config c;
   if (const Status s = read_versioned(config, c, "config", error); s != FEEDLANE_OK) return s;
-  if (c.buffers > max_buffers)
-    return refuse(error, "config.buffers", c.buffers, max_buffers, "more buffers than a pool holds");
+  if (c.buffers > max_buffers) return refuse(error, "config.buffers", c.buffers, max_buffers, "must be at most 65536");
   const auto shown = static_cast<std::int64_t>(std::min<std::uint64_t>(c.buffer_bytes, INT64_MAX));
   if (c.buffers == 0 && c.buffer_bytes != 0)
-    return refuse(error, "config.buffer_bytes", shown, 0, "there are no buffers");
+    return refuse(error, "config.buffer_bytes", shown, 0, "must be 0 if config.buffers is 0");
   if (c.buffers != 0 && (c.buffer_bytes == 0 || c.buffer_bytes > max_buffer_bytes))
     return refuse(error, "config.buffer_bytes", shown, c.buffer_bytes == 0 ? 1 : std::int64_t{max_buffer_bytes},
-                  "from 1 to 2^40");
+                  "must be 1 to 2^40");
   std::unique_ptr<Pool> pool(new Pool);
   if (c.budget_bytes != 0) pool->budget_ = c.budget_bytes;
   Status s = os::create_event(pool->returned_, error, EFD_SEMAPHORE);
@@ -59,8 +59,8 @@ Status Pool::make_buffers(const feedlane_pool_config& c, Error& error) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     const int reason = errno;
-    (void)error.refuse(FEEDLANE_E_MEMORY, "config.buffer_bytes", 0, bytes,
-                       "{} buffers take {} bytes, and can't be mapped", c.buffers, bytes);
+    (void)error.refuse(FEEDLANE_E_MEMORY, "config.buffer_bytes", 0, bytes, "cannot allocate {} bytes for {} buffers",
+                       bytes, c.buffers);
     error.os_errno = reason;
     return error.code;
   }
@@ -89,7 +89,7 @@ Pool::~Pool() {
 
 Status Pool::acquire(os::Deadline deadline, feedlane_buffer& out, Error& error) {
   if (buffers_.empty())
-    return error.refuse(FEEDLANE_E_STATE, "config.buffers", 0, 1, "the pool was made without buffers");
+    return error.refuse(FEEDLANE_E_STATE, "config.buffers", 0, 1, "the pool has no buffers: set config.buffers");
   clean_up();
   for (bool was_awake = true;; was_awake = false) {
     {
@@ -99,7 +99,7 @@ Status Pool::acquire(os::Deadline deadline, feedlane_buffer& out, Error& error) 
         failed_ = false;
         // The event that this thread has drained may also have announced a free buffer: wake another thread.
         if (!free_.empty()) wake_sleeper();
-        return error.fail(FEEDLANE_E_DEVICE, "a stream failed with the release of a buffer on it");
+        return error.fail(FEEDLANE_E_DEVICE, "a stream failed on which the release of a buffer was queued");
       }
       if (!free_.empty()) {
         const std::uint32_t index = free_.back();
@@ -150,7 +150,7 @@ Status Pool::release(std::uint64_t token, void* stream, Error& error) {
   {
     const std::lock_guard lock(mutex_);
     b = find(token);
-    if (b == nullptr) return error.fail(FEEDLANE_E_STALE, "the buffer was released, or there never was such a token");
+    if (b == nullptr) return error.fail(FEEDLANE_E_STALE, "the token is invalid, or its buffer was already released");
     counters_.in_use--;
     if (stream == FEEDLANE_NO_STREAM) {
       put_back(static_cast<std::uint32_t>(b - buffers_.data()));
@@ -192,7 +192,8 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Owner owner, Er
   const auto given = reinterpret_cast<std::uintptr_t>(address);
   const auto shown = static_cast<std::int64_t>(std::min<std::uint64_t>(bytes, INT64_MAX));
   if (bytes == 0 || bytes > UINTPTR_MAX - given - page)
-    return refuse(error, "bytes", shown, 1, bytes == 0 ? "nothing to register" : "beyond the end of the address space");
+    return refuse(error, "bytes", shown, 1,
+                  bytes == 0 ? "nothing to register" : "the range extends past the end of the address space");
   const std::uintptr_t first = given / page * page;
   const std::uint64_t whole = round_up(given + bytes, page) - first;
   {
@@ -202,11 +203,11 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Owner owner, Er
     const bool last_overlaps =
         after != registered_.begin() && std::prev(after)->first + std::prev(after)->second.bytes > first;
     if (next_overlaps || last_overlaps)
-      return error.fail(FEEDLANE_E_STATE, "a part of these {} bytes' pages is registered already", bytes);
+      return error.fail(FEEDLANE_E_STATE, "some pages of these {} bytes are already registered", bytes);
     if (whole > budget_ - counters_.registered_bytes)
       return error.refuse(FEEDLANE_E_LIMIT, "config.budget_bytes", budget_, counters_.registered_bytes + whole,
-                          "{} bytes are registered, {} more go beyond the budget of {}", counters_.registered_bytes,
-                          whole, budget_);
+                          "{} bytes are registered, and {} more would exceed config.budget_bytes, {}",
+                          counters_.registered_bytes, whole, budget_);
     registered_.emplace(first, Stretch{whole, owner, false});  // from here on, no other thread can register it
     counters_.registered_bytes += whole;
   }
@@ -224,7 +225,7 @@ Status Pool::unregister_memory(void* address, Owner owner, Error& error) {
     const std::lock_guard lock(mutex_);
     const auto found = registered_.find(first);
     if (found == registered_.end() || !found->second.is_settled || found->second.owner != owner)
-      return error.refuse(FEEDLANE_E_ARGUMENT, "address", 0, 0, "nothing was registered at this address");
+      return error.refuse(FEEDLANE_E_ARGUMENT, "address", 0, 0, "no memory is registered at this address");
     found->second.is_settled = false;
     whole = found->second.bytes;
   }
@@ -283,10 +284,10 @@ Status Pool::check_idle(Error& error) {
   clean_up();
   // Acquire: pairs with the release in remove_user.
   if (const std::uint32_t users = users_.load(std::memory_order_acquire); users != 0)
-    return error.refuse(FEEDLANE_E_STATE, "p", users, 0, "{} loaders have the pool", users);
+    return error.refuse(FEEDLANE_E_STATE, "p", users, 0, "the pool is in use by {} loaders", users);
   const std::lock_guard lock(mutex_);
   if (const std::uint64_t busy = counters_.in_use + counters_.pending; busy != 0)
-    return error.refuse(FEEDLANE_E_STATE, "p", busy, 0, "{} buffers are in use", busy);
+    return error.refuse(FEEDLANE_E_STATE, "p", busy, 0, "{} buffers of the pool are in use", busy);
   return FEEDLANE_OK;
 }
 

@@ -98,7 +98,8 @@ class Waiter {
     const bool is_quiet = !ready() && !poller_.has_events();
     if (is_quiet && sleeper_.is_sure()) return FEEDLANE_OK;
     sleeper_.cancel();
-    return is_quiet ? error.fail(FEEDLANE_E_OS, "membarrier, which worked before, is refused") : FEEDLANE_AGAIN;
+    return is_quiet ? error.fail(FEEDLANE_E_OS, "the system call membarrier, which worked before, now fails")
+                    : FEEDLANE_AGAIN;
   }
 
   // Most events that one wait takes from the kernel.

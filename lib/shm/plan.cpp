@@ -47,11 +47,11 @@ Status check(const Geometry& g, Error& error) {
                          {"geometry.rank", g.rank, 0, std::max(g.world, 1U) - 1}})
     if (r.value < r.low || r.value > r.high)
       return error.refuse(FEEDLANE_E_LIMIT, r.name, r.value, r.value < r.low ? r.low : r.high,
-                          "{} is {}, must be in {} .. {}", r.name, r.value, r.low, r.high);
+                          "{} is {}: must be {} to {}", r.name, r.value, r.low, r.high);
   if (!std::has_single_bit(g.ring_capacity) || g.ring_capacity < g.slots)
     return error.refuse(FEEDLANE_E_LIMIT, "geometry.ring_capacity", g.ring_capacity, g.slots,
-                        "ring capacity {} must be a power of two and at least the number of slots, {}", g.ring_capacity,
-                        g.slots);
+                        "geometry.ring_capacity is {}: must be a power of two and at least geometry.slots, {}",
+                        g.ring_capacity, g.slots);
   return FEEDLANE_OK;
 }
 
@@ -93,7 +93,7 @@ Status make_plan(const Geometry& g, Plan& out, Error& error) {
 
   if (const std::uint64_t largest = std::max(p.control_bytes, p.data_bytes); largest > max_segment_bytes)
     return error.refuse(FEEDLANE_E_LIMIT, "arena", largest, max_segment_bytes,
-                        "{} slots of {} bytes take {} bytes, the largest segment has {}", g.slots, g.slot_bytes,
+                        "{} slots of {} bytes take {} bytes, but the largest segment has {}", g.slots, g.slot_bytes,
                         largest, max_segment_bytes);
   out = p;
   return FEEDLANE_OK;

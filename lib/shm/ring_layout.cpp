@@ -17,10 +17,10 @@ Status make_ring_plan(std::uint32_t message_bytes, std::uint32_t capacity, std::
                          {"config.lanes", lanes, max_ring_lanes}})
     if (r.value < 1 || r.value > r.high)
       return error.refuse(FEEDLANE_E_ARGUMENT, r.argument, r.value, r.value < 1 ? 1 : r.high,
-                          "{} is {}, must be in 1 .. {}", r.argument, r.value, r.high);
+                          "{} is {}: must be 1 to {}", r.argument, r.value, r.high);
   if (!std::has_single_bit(capacity))
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.capacity", capacity, std::bit_ceil(capacity),
-                        "config.capacity is {}, must be a power of two", capacity);
+                        "config.capacity is {}: must be a power of two", capacity);
   const auto align = [](std::uint64_t value, std::uint64_t alignment) {
     return (value + alignment - 1) & ~(alignment - 1);
   };
@@ -38,7 +38,7 @@ Status make_ring_plan(std::uint32_t message_bytes, std::uint32_t capacity, std::
   p.data_bytes = align(p.cells + std::uint64_t{p.geometry.cell_bytes} * capacity, payload_alignment);
   if (p.all_bytes() > std::uint64_t{1} << 46)
     return error.refuse(FEEDLANE_E_ARGUMENT, "config.capacity", p.all_bytes(), std::int64_t{1} << 46,
-                        "the lanes would take {} bytes", p.all_bytes());
+                        "the ring would take {} bytes: at most 2^46 are allowed", p.all_bytes());
   out = p;
   return FEEDLANE_OK;
 }

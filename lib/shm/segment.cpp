@@ -124,7 +124,7 @@ Status check_header(const Half& half, const SegmentHeader& header, std::uint64_t
                             {"page_bytes", header.page_bytes, page_bytes(), FEEDLANE_E_ABI},
                             {"segment_bytes", header.segment_bytes, bytes, FEEDLANE_E_CORRUPT}})
     if (e.found != e.needed)
-      return error.refuse(e.refusal, e.what, e.found, e.needed, "the header of {} has {} {}, needs {}", half.name,
+      return error.refuse(e.refusal, e.what, e.found, e.needed, "the header of {} has {} {} instead of {}", half.name,
                           e.what, Hex{e.found}, Hex{e.needed});
   return FEEDLANE_OK;
 }
@@ -132,11 +132,11 @@ Status check_header(const Half& half, const SegmentHeader& header, std::uint64_t
 Status check_seals(const Half& half, int fd, Access access, Error& error) {
   const int seals = os::get_seals(fd);
   if (seals < 0 || (seals & half.seals) != half.seals)
-    return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "{} has seals {}, needs {}", half.name, seals,
-                        half.seals);
+    return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "{} has seals {} instead of {}", half.name,
+                        seals, half.seals);
   constexpr int no_writing = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
   if (access == Access::read_write && (seals & no_writing) != 0)
-    return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "{} has seals {}: it can't be written to",
+    return error.refuse(FEEDLANE_E_CORRUPT, half.name, seals, half.seals, "{} has seals {}, which forbid writing",
                         half.name, seals);
   return FEEDLANE_OK;
 }
@@ -147,7 +147,8 @@ Status attach_half(const Half& half, int fd, Access access, Mapping& mapping, st
   if (const Status s = os::file_size(fd, bytes, error); s != FEEDLANE_OK) return s;
   constexpr std::uint64_t least = sizeof(SegmentHeader) + sizeof(Geometry);
   if (bytes < least || bytes > max_segment_bytes)
-    return error.refuse(FEEDLANE_E_CORRUPT, half.name, bytes, least, "{} has {} bytes", half.name, bytes);
+    return error.refuse(FEEDLANE_E_CORRUPT, half.name, bytes, least,
+                        "{} has {} bytes, which is not a valid size of a segment", half.name, bytes);
   if (const Status s = mapping.map(fd, bytes, access, Children::none, error); s != FEEDLANE_OK) return s;
   SegmentHeader header;
   std::memcpy(&header, mapping.data(), sizeof header);
@@ -210,7 +211,7 @@ Status SegmentPair::attach(SegmentKind kind, int control_fd, int data_fd, Access
   if (s != FEEDLANE_OK) return s;
   if (control_id != data_id)
     return error.refuse(FEEDLANE_E_CORRUPT, "pair_id", data_id, control_id,
-                        "the two segments belong to different rings");
+                        "the control segment and the data segment do not belong together");
   data_.advise(MADV_DONTDUMP);
   return FEEDLANE_OK;
 }
@@ -227,12 +228,13 @@ Status SegmentPair::attach_data(int fd, const os::FileId& id, std::uint64_t byte
   if (const Status s = os::file_id(fd, found, error); s != FEEDLANE_OK) return s;
   if (found != id)
     return error.refuse(FEEDLANE_E_CORRUPT, "geometry.data_inode", found.inode, id.inode,
-                        "{} is inode {}, control belongs to inode {}", half.name, found.inode, id.inode);
+                        "{} is inode {}, but the control segment belongs to inode {}", half.name, found.inode,
+                        id.inode);
   std::uint64_t size = 0;
   if (const Status s = os::file_size(fd, size, error); s != FEEDLANE_OK) return s;
   if (size != bytes)
-    return error.refuse(FEEDLANE_E_CORRUPT, "segment_bytes", size, bytes, "{} has {} bytes, the geometry asks for {}",
-                        half.name, size, bytes);
+    return error.refuse(FEEDLANE_E_CORRUPT, "segment_bytes", size, bytes,
+                        "{} has {} bytes, but its geometry requires {}", half.name, size, bytes);
   const Status s = data_.map(fd, bytes, access, Children::none, error);
   if (s == FEEDLANE_OK) data_.advise(MADV_DONTDUMP);
   return s;
@@ -252,8 +254,8 @@ Status SegmentPair::check_sizes(std::uint64_t control_bytes, std::uint64_t data_
   const bool is_control = control_.size() != control_bytes;
   const auto found = static_cast<std::int64_t>(is_control ? control_.size() : data_.size());
   const auto needed = static_cast<std::int64_t>(is_control ? control_bytes : data_bytes);
-  return error.refuse(FEEDLANE_E_CORRUPT, "segment_bytes", found, needed, "{} has {} bytes, the geometry asks for {}",
-                      is_control ? "control" : "data", found, needed);
+  return error.refuse(FEEDLANE_E_CORRUPT, "segment_bytes", found, needed,
+                      "{} has {} bytes, but its geometry requires {}", is_control ? "control" : "data", found, needed);
 }
 
 void SegmentPair::unmap() {
@@ -312,7 +314,7 @@ Status Segments::attach_inherited(int control_fd, int data_fd, Segments& parent,
   if (s != FEEDLANE_OK) return s;
   if (id != data_id() || id != parent.data_id())
     return error.refuse(FEEDLANE_E_CORRUPT, "geometry.data_inode", id.inode, data_id().inode,
-                        "these segments aren't the parent's");
+                        "these segments are not the parent process's");
   parent.are_poisoned_ = false;
   return pair_.take_data(parent.pair_, error);
 }

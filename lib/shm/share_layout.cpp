@@ -10,10 +10,11 @@ namespace feedlane::shm {
 
 Status make_share_plan(const ShareGeometry& g, SharePlan& out, Error& error) {
   if (g.slots < 1 || g.slots > max_slots)
-    return error.refuse(FEEDLANE_E_LIMIT, "share.slots", g.slots, max_slots, "{} slots", g.slots);
+    return error.refuse(FEEDLANE_E_LIMIT, "share.slots", g.slots, max_slots, "share.slots is {}: must be 1 to {}",
+                        g.slots, max_slots);
   if (!std::has_single_bit(g.capacity) || g.capacity > 2 * max_slots)
     return error.refuse(FEEDLANE_E_LIMIT, "share.capacity", g.capacity, 2 * max_slots,
-                        "a delivery ring of {} cells: not a power of two, or too many", g.capacity);
+                        "share.capacity is {}: must be a power of two and at most {}", g.capacity, 2 * max_slots);
   const auto align = [](std::uint64_t value, std::uint64_t alignment) {
     return (value + alignment - 1) & ~(alignment - 1);
   };

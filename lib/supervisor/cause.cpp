@@ -11,9 +11,9 @@ namespace {
 
 // A fork copies one thread only, so locks that other threads held stay locked in the child.
 const char* hint_at_forks(const Settings& settings) {
-  return settings.start == FEEDLANE_START_FORK ? "; a forked worker waits for ever for a lock that another thread of "
-                                                 "the trainer held: spawn workers instead"
-                                               : "";
+  return settings.start == FEEDLANE_START_FORK
+             ? "; a forked worker hangs on a lock that another thread of the trainer held: spawn workers instead"
+             : "";
 }
 
 void describe_signal(const Member& m, int signal, std::int64_t oom_kills, Words& out) {
@@ -49,14 +49,13 @@ void describe_end(const Member& m, const os::Ending& ending, const Settings& set
                     hint_at_forks(settings));
   else if (verdict.code != FEEDLANE_OK && (m.peer.was_cut_off() || !m.peer.has_process()))
     (void)format_to(out, "{} {}: {}", was_killed,
-                    m.is_invalid ? "for what it sent" : "because its message could not be received",
+                    m.is_invalid ? "because it sent invalid data" : "because its message could not be received",
                     first(150, verdict.text));
   else if (m.has_hung_up) (void)format_to(out, "{} because it had closed its socket", was_killed);
   else if (ending.known && ending.signaled) describe_signal(m, ending.code, oom_kills, out);
   else if (ending.known) (void)format_to(out, "exited with status {}", ending.code);
   else
-    (void)format_to(out, "ended{}",
-                    m.peer.is_child() ? ", and other code of this process has taken its exit status" : "");
+    (void)format_to(out, "ended{}", m.peer.is_child() ? ", and other code in this process took its exit status" : "");
 }
 
 }  // namespace feedlane::supervisor

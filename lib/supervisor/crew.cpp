@@ -22,7 +22,7 @@ Status Crew::set_up(ChildMain child_main, const os::SystemFiles& files, Error& e
   if (const int cpus = os::usable_cpus(files); static_cast<std::uint32_t>(cpus) < settings_.workers) {
     Error warning;
     (void)warning.refuse(FEEDLANE_E_LIMIT, "config.workers", settings_.workers, cpus,
-                         "{} workers, but this process may use {} processors", settings_.workers, cpus);
+                         "config.workers is {}, but this process may use only {} processors", settings_.workers, cpus);
     events_.push(FEEDLANE_EVENT_WARNING, warning);
   }
   return starter_.set_up(std::move(child_main), error);

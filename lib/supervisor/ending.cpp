@@ -127,8 +127,9 @@ Status Crew::end(std::int64_t death_ns, Error& error) {
   if (s != FEEDLANE_TIMEOUT) return s;
   for (std::uint32_t w = 0; w < size(); w++) {
     if (!roster_.at(w).is_there()) continue;
-    (void)error.refuse(FEEDLANE_E_HUNG, "worker", w, 0, "worker {} (pid {}) is {}", w, roster_.at(w).peer.pid(),
-                       starter_.launcher().can_kill() ? "still there after SIGKILL" : "a thread that has not left");
+    (void)error.refuse(
+        FEEDLANE_E_HUNG, "worker", w, 0, "worker {} (pid {}) is {}", w, roster_.at(w).peer.pid(),
+        starter_.launcher().can_kill() ? "still running after SIGKILL" : "a thread that is still attached");
     error.worker = static_cast<std::int32_t>(w);
   }
   return FEEDLANE_E_HUNG;

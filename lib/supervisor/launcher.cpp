@@ -111,11 +111,12 @@ class ExternalLauncher final : public Launcher {
 
 Status refuse_host(std::int32_t mode, Error& error) {
   return error.refuse(FEEDLANE_E_STATE, "config.start", mode, FEEDLANE_START_EXTERNAL,
-                      "only for FEEDLANE_START_EXTERNAL");
+                      "this call needs a loader with FEEDLANE_START_EXTERNAL");
 }
 
 Status refuse_offer(std::int32_t mode, Error& error) {
-  return error.refuse(FEEDLANE_E_STATE, "config.start", mode, FEEDLANE_START_THREAD, "only for FEEDLANE_START_THREAD");
+  return error.refuse(FEEDLANE_E_STATE, "config.start", mode, FEEDLANE_START_THREAD,
+                      "this call needs a loader with FEEDLANE_START_THREAD");
 }
 
 std::unique_ptr<Launcher> make_launcher(const Settings& settings, ChildMain child_main) {

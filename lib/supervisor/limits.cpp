@@ -62,7 +62,7 @@ void Crew::give_up_task(std::uint32_t w) {
   Peer& peer = m.peer;
   const std::int64_t for_ns = deadlines_.now_ns() - m.progress_ns;
   const TaskFacts facts = owner_.facts_of(w, peer.tasks().in_hand(), peer.tasks().row_in_hand());
-  const std::string where = peer.is_thread() ? "a thread" : os::describe_process(peer.pid());
+  const std::string where = peer.is_thread() ? "it is a thread" : os::describe_process(peer.pid());
   Error error;
   (void)error.refuse(FEEDLANE_E_HUNG, "config.task_timeout_ns", for_ns, settings_.task_timeout_ns,
                      "worker {} (pid {}) has made no progress for {} ms with batch {}, sample {}: {}", w, peer.pid(),
@@ -87,7 +87,7 @@ void Crew::give_up_death(std::uint32_t w) {
   Member& m = roster_.at(w);
   const std::int64_t for_ns = os::now_ns() - m.peer.killed_ns();
   Words how;
-  (void)format_to(how, "is still there {} ms after SIGKILL: {}", for_ns / 1'000'000,
+  (void)format_to(how, "is still running {} ms after SIGKILL: {}", for_ns / 1'000'000,
                   os::describe_process(m.peer.pid()));
   const std::uint64_t blamed = m.refused_task != 0 ? m.refused_task : m.peer.tasks().in_hand();
   const std::int64_t batch = owner_.count_kill(w, blamed, m.peer.pid(), how);

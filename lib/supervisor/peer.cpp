@@ -142,14 +142,15 @@ Peer::Message Peer::receive(os::Poller& poller, Error& error) {
       !said_.attached) {
     if (message.attached.layout_hash != shm::layout_hash) {
       (void)error.refuse(FEEDLANE_E_ABI, "layout_hash", message.attached.layout_hash, shm::layout_hash,
-                         "worker {} (pid {}) has attached with a library of another layout", id_, received.pid);
+                         "worker {} (pid {}) uses a Feedlane version with a different shared-memory layout", id_,
+                         received.pid);
       return Message::nonsense;
     }
     if (received.fd_count <= 1) return read_attached(received, poller, error);
   }
   if (!received.truncated && message.magic == worker::ready_magic && received.bytes == sizeof message.ready) {
     if (said_.ready) {
-      (void)error.refuse(FEEDLANE_E_CORRUPT, "message", message.ready.status, 0, "worker {} (pid {}) sent Ready again",
+      (void)error.refuse(FEEDLANE_E_CORRUPT, "message", message.ready.status, 0, "worker {} (pid {}) sent Ready twice",
                          id_, pid());
       return Message::nonsense;
     }
@@ -166,7 +167,7 @@ Peer::Message Peer::receive(os::Poller& poller, Error& error) {
     return Message::left;
   }
   (void)error.refuse(FEEDLANE_E_CORRUPT, "message", received.bytes, sizeof message.ready,
-                     "worker {} (pid {}) sent {} bytes that are no message", id_, pid(), received.bytes);
+                     "worker {} (pid {}) sent an invalid message of {} bytes", id_, pid(), received.bytes);
   return Message::nonsense;
 }
 
@@ -189,15 +190,14 @@ Peer::Message Peer::read_attached(os::Received& received, os::Poller& poller, Er
     if (s != FEEDLANE_OK || sender <= 0) {  // the trainer couldn't kill a process that it can't see
       process_.reset();
       (void)error.refuse(FEEDLANE_E_CORRUPT, "pidfd", sender, 1,
-                         "worker {} is process {} (0: in a PID namespace beside this one) but sent no pidfd of it", id_,
+                         "worker {} is process {} (0: in an unrelated PID namespace), but sent no pidfd of it", id_,
                          sender);
       return Message::nonsense;
     }
     if (sender == ::getpid()) {
       process_.reset();
       (void)error.refuse(FEEDLANE_E_INIT, "pid", sender, 0,
-                         "worker {} is a thread of this process, not a process: FEEDLANE_START_THREAD is for threads",
-                         id_);
+                         "worker {} is a thread of this process: worker threads need FEEDLANE_START_THREAD", id_);
       return Message::nonsense;
     }
     set_pid(sender);
@@ -220,8 +220,7 @@ Peer::Message Peer::read_ready(const worker::Ready& ready, Error& error) {
   }
   if (ready.status > 0) {
     (void)error.refuse(FEEDLANE_E_CORRUPT, "ready.status", ready.status, 0,
-                       "worker {} (pid {}) sent Ready with status {}: 0 or a negative status", id_, pid(),
-                       ready.status);
+                       "worker {} (pid {}) sent Ready with status {}: must be 0 or negative", id_, pid(), ready.status);
     return Message::nonsense;
   }
   (void)error.fail(FEEDLANE_E_INIT, "worker {} could not open its data set: {}", id_, first(320, ready.text));

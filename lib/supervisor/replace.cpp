@@ -19,11 +19,12 @@ void tell_of_starts(std::uint32_t w, const Member& m, const Gone& gone, const st
   char why[sizeof error.text] = "";
   const bool has_attached = m.peer.has_attached();
   if (*m.peer.why_not_attached() != '\0') (void)format_to(why, ": {}", first(280, m.peer.why_not_attached()));
-  else if (!has_attached && !argv.empty()) (void)format_to(why, ": is {} a feedlane worker?", first(200, argv[0]));
+  else if (!has_attached && !argv.empty())
+    (void)format_to(why, ": is {} a Feedlane worker program?", first(200, argv[0]));
   Name who;
   name_process(gone.pid, who);
   (void)error.refuse(FEEDLANE_E_INIT, argv.empty() ? "worker" : "config.argv", m.start_failures, max_start_failures,
-                     "worker {}: {}{} before it {}, the {}th in a row{}", w, who, gone.how,
+                     "worker {}: {}{} before it {} ({} times in a row){}", w, who, gone.how,
                      has_attached ? "was ready" : "attached", m.start_failures, why);
 }
 
@@ -106,7 +107,7 @@ void Starter::start_at_last(std::uint32_t w) {
   }
   Error error;
   if (start_again(w, error) != FEEDLANE_OK) return start_later(w, error);
-  (void)error.fail(FEEDLANE_OK, "worker {}: process {} replaces one that could not be replaced at once", w,
+  (void)error.fail(FEEDLANE_OK, "worker {}: process {} replaces one that could not be replaced immediately", w,
                    m.peer.pid());
   error.worker = static_cast<std::int32_t>(w);
   events_.push(FEEDLANE_EVENT_WORKER_STARTED, error);

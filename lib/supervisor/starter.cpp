@@ -73,7 +73,8 @@ Status Starter::start_missing(Error& error) {
 Status Starter::open_place(std::int32_t& id, os::Fd& fd, Error& error) {
   const auto count = static_cast<std::int32_t>(roster_.size());
   if (id < -1 || id >= count)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "id", id, count - 1, "worker {} of {}", id, count);
+    return error.refuse(FEEDLANE_E_ARGUMENT, "id", id, count - 1,
+                        "id is {}: must be -1 (any worker) or below config.workers, {}", id, count);
   for (std::int32_t i = id < 0 ? 0 : id; i < (id < 0 ? count : id + 1); i++) {
     const auto w = static_cast<std::uint32_t>(i);
     if (roster_.at(w).is_there()) continue;
@@ -86,7 +87,7 @@ Status Starter::open_place(std::int32_t& id, os::Fd& fd, Error& error) {
     return launcher_->start(roster_.at(w).peer, os::Fd(), waiter_.poller(), error);
   }
   if (id < 0) return FEEDLANE_END;
-  return error.refuse(FEEDLANE_E_STATE, "id", id, -1, "worker {} is there already", id);
+  return error.refuse(FEEDLANE_E_STATE, "id", id, -1, "worker {} is already attached or expected", id);
 }
 
 Status Starter::take_offer(os::Fd& fd, Error& error) {

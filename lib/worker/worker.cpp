@@ -44,8 +44,8 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, shm::Segments*
   if (os::is_this_process(link_.trainer.get())) {  // the lifeline would kill the trainer itself
     link_.lifeline.reset();
     return error.refuse(FEEDLANE_E_ARGUMENT, "fd", socket, -1,
-                        "the loader is in this process; its workers must be other processes, and threads of this one "
-                        "need FEEDLANE_START_THREAD");
+                        "the loader belongs to this process: workers must be other processes, and worker threads need "
+                        "FEEDLANE_START_THREAD");
   }
   os::drop_inherited_lifelines();
   link_.is_tied = welcome.tied != 0;
@@ -62,8 +62,9 @@ Status Worker::receive_welcome(int socket, os::Deadline deadline, shm::Segments*
 Status Worker::open_rings(const Welcome& welcome, Error& error) {
   const shm::Geometry& geometry = segments_->plan().geometry;
   if (welcome.worker >= geometry.workers)
-    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.worker", welcome.worker, geometry.workers, "worker {} of {}",
-                        welcome.worker, geometry.workers);
+    return error.refuse(FEEDLANE_E_CORRUPT, "welcome.worker", welcome.worker, geometry.workers,
+                        "the trainer's welcome message names worker {}, but the loader has {} workers", welcome.worker,
+                        geometry.workers);
   id_ = welcome.worker;
   generation_ = welcome.generation;
   epoch_ = welcome.epoch;
@@ -73,7 +74,8 @@ Status Worker::open_rings(const Welcome& welcome, Error& error) {
   if ((geometry.flags & shm::geometry_unbatched) != 0) fields_.leave_out_batch_dimension();
   if (fields_.slot_bytes() > geometry.slot_bytes)
     return error.refuse(FEEDLANE_E_CORRUPT, "geometry.slot_bytes", geometry.slot_bytes, fields_.slot_bytes(),
-                        "the declared fields don't fit a slot");
+                        "the declared fields take {} bytes, but a slot has only {}", fields_.slot_bytes(),
+                        geometry.slot_bytes);
   declared_ = fields_.as_declared();
   if (segments_ == &own_) own_.poison_payloads();
   row_ = segments_->worker_row(id_);
@@ -174,7 +176,7 @@ feedlane_worker_info Worker::info() const {
 }
 
 Status Worker::ready(Status status, const char* text, Error& error) {
-  if (is_ready_) return error.fail(FEEDLANE_E_STATE, "feedlane_worker_ready was called before");
+  if (is_ready_) return error.fail(FEEDLANE_E_STATE, "feedlane_worker_ready was already called");
   Ready message{};
   message.magic = ready_magic;
   message.status = status;
@@ -227,8 +229,8 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
     if (message.slot >= geometry.slots || message.rows == 0 || message.rows > geometry.max_rows ||
         message.state_bytes > geometry.list_bytes)
       return error.refuse(FEEDLANE_E_CORRUPT, "task.slot", message.slot, geometry.slots,
-                          "a task for slot {} of {}, {} rows of {}", message.slot, geometry.slots, message.rows,
-                          geometry.max_rows);
+                          "the trainer sent an invalid task: slot {} of {}, and {} rows of {}", message.slot,
+                          geometry.slots, message.rows, geometry.max_rows);
     if (task_since_ns_ == 0) task_since_ns_ = os::now_ns();
     // Marks for the trainer and for monitors. TaskRing::revoke depends on begun_through, through the fences. Release:
     // pairs with TaskRing::marks: a reader that sees this task begun sees the results of all tasks before it.
@@ -263,8 +265,8 @@ void Worker::check_trainer() {
 }
 
 Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& error) {
-  if (!is_ready_) return error.fail(FEEDLANE_E_STATE, "feedlane_worker_ready comes before feedlane_worker_next");
-  if (task_.is_open()) return error.fail(FEEDLANE_E_STATE, "the present task is neither committed nor failed");
+  if (!is_ready_) return error.fail(FEEDLANE_E_STATE, "call feedlane_worker_ready before feedlane_worker_next");
+  if (task_.is_open()) return error.fail(FEEDLANE_E_STATE, "commit or fail the current task first");
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
   waiter_.cancel();  // the caller may have armed before
   check_trainer();
@@ -332,7 +334,7 @@ Status Worker::decline_task(Error& error) {
 Status Worker::send_result(Status status, std::uint32_t rows, Error& error) {
   const shm::TaskMessage& task = task_.message();
   if (results_.reserve(1) == 0)  // the trainer never sends more tasks than the lane has cells
-    return error.fail(FEEDLANE_E_CORRUPT, "the result lane is full: the trainer's position can't be right");
+    return error.fail(FEEDLANE_E_CORRUPT, "the result lane is full, so the trainer's position in it must be invalid");
   const shm::ResultMessage message{task.id,
                                    task.slot,
                                    task.attempt,
@@ -350,7 +352,7 @@ Status Worker::send_result(Status status, std::uint32_t rows, Error& error) {
 }
 
 Status Worker::commit(std::uint64_t rows, Error& error) {
-  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "there is no task");
+  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in progress: call feedlane_worker_next first");
   const std::uint64_t skipped = task_.skipped();
   // The number of rows that the task may still have. A map-style batch without rows is one whose samples were all
   // skipped.
@@ -359,16 +361,16 @@ Status Worker::commit(std::uint64_t rows, Error& error) {
   const bool may_be_empty = task_.is_iterable() ? task_.records() != 0 : skipped != 0;
   const std::uint64_t least = may_be_empty ? 0 : 1;
   if (rows < least || rows > most || (rows == 0 && most != 0 && !task_.is_iterable()))
-    return error.refuse(FEEDLANE_E_ARGUMENT, "rows", rows, most, "{} rows made, the task has 1 to {}", rows, most);
+    return error.refuse(FEEDLANE_E_ARGUMENT, "rows", rows, most, "rows is {}: must be 1 to {}", rows, most);
   const std::uint64_t bytes = task_.describe(rows);
   task_.advance_shard(rows + skipped);
   return finish_task(FEEDLANE_OK, static_cast<std::uint32_t>(rows), bytes, error);
 }
 
 Status Worker::exhausted(Error& error) {
-  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "there is no task");
+  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in progress: call feedlane_worker_next first");
   if (!task_.is_iterable())
-    return error.fail(FEEDLANE_E_STATE, "a map-style task is committed or failed: its samples are named");
+    return error.fail(FEEDLANE_E_STATE, "only tasks of iterable data sets can be exhausted: commit or fail this one");
   return finish_task(FEEDLANE_END, 0, 0, error);
 }
 
@@ -381,10 +383,11 @@ Status Worker::finish_failed(Status status, std::int64_t position, bool transien
 
 Status Worker::fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail,
                     std::uint64_t taken, Error& error) {
-  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "there is no task");
+  if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in progress: call feedlane_worker_next first");
   const auto limit = static_cast<std::int64_t>(task_.record_limit());
   if (position < -1 || position >= limit)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, limit, "sample {} of a task of {}", position, limit);
+    return error.refuse(FEEDLANE_E_ARGUMENT, "position", position, limit,
+                        "position is {}: must be -1 or below {}, the number of samples", position, limit);
   return finish_failed(FEEDLANE_E_SAMPLE, position, transient, text, detail, taken, error);
 }
 

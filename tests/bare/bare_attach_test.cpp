@@ -70,7 +70,7 @@ TEST_CASE("a bare worker that is given another data segment than control's refus
   begin(l.get(), 0);
   Error e;
   CHECK(take(l.get(), &e).status == FEEDLANE_E_INIT);
-  CHECK_MESSAGE(e.says("before it attached, the 5th in a row: "), std::string(e.text));
+  CHECK_MESSAGE(e.says("before it attached (5 times in a row): "), std::string(e.text));
   CHECK_MESSAGE(e.says(not_controls), std::string(e.text));
   const std::vector<feedlane_event> deaths = events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED);
   REQUIRE(!deaths.empty());

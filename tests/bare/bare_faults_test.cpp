@@ -322,9 +322,9 @@ TEST_CASE(
     std::int64_t breach;
     const char* why;
   };
-  for (const Case& c : {Case{breach_ready_twice, "sent Ready again"},
-                        {breach_ready_positive, "sent Ready with status 1: 0 or a negative status"},
-                        {breach_never_ready, "without Ready"},
+  for (const Case& c : {Case{breach_ready_twice, "sent Ready twice"},
+                        {breach_ready_positive, "sent Ready with status 1: must be 0 or negative"},
+                        {breach_never_ready, "before it sent Ready"},
                         {breach_shaped_bit, "slot.shaped is 8 in the slot"}}) {
     CAPTURE(c.why);
     Bare b(20000, 1, 1);  // more than four lives make, however long it takes until the breach is seen
@@ -335,7 +335,8 @@ TEST_CASE(
     const std::vector<Taken> all = take_outcomes(l.get());
     REQUIRE(!all.empty());
     CHECK(all.back().status == FEEDLANE_E_RESTARTS);
-    CHECK_MESSAGE(all.back().text.find("was killed for what it sent: ") != std::string::npos, all.back().text);
+    CHECK_MESSAGE(all.back().text.find("was killed because it sent invalid data: ") != std::string::npos,
+                  all.back().text);
     CHECK_MESSAGE(all.back().text.find(c.why) != std::string::npos, all.back().text);
     for (std::size_t i = 0; i + 1 < all.size(); i++)
       check_row(all[i], 0, static_cast<std::int64_t>(i), feedlane_row_seed(99, 0, static_cast<std::int64_t>(i)));

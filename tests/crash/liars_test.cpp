@@ -261,7 +261,7 @@ TEST_CASE("a result that cannot be true costs its worker its life, and no batch"
     CHECK(stats_of(l.get()).restarts == 1);
     const std::vector<feedlane_event> deaths = events_of(l.get(), FEEDLANE_EVENT_WORKER_DIED);
     REQUIRE(deaths.size() == 1);
-    CHECK(std::string(deaths[0].what.text).find("was killed for what it sent: ") != std::string::npos);
+    CHECK(std::string(deaths[0].what.text).find("was killed because it sent invalid data: ") != std::string::npos);
   }
 }
 

@@ -77,7 +77,11 @@ TEST_CASE("a batch that is given up says what was wrong with the last result") {
   REQUIRE(all.size() == 3);
   CHECK(all[2].status == FEEDLANE_E_QUARANTINED);
   CHECK(all[2].batch == 2);
-  CHECK_MESSAGE(all[2].text.find("was killed for what it sent: 4 rows of 3") != std::string::npos, all[2].text);
+  CHECK_MESSAGE(
+      all[2].text.find(
+          "was killed because it sent invalid data: the worker sent a result with 4 rows, but its task has only 3") !=
+          std::string::npos,
+      all[2].text);
 }
 
 namespace {

@@ -28,52 +28,57 @@ std::int32_t nothing(void*, const feedlane_row*, feedlane_error*) { return FEEDL
 
 #define SET(member, value) [](Setup& s) { s.config.member = (value); }
 
-const char* const flag = "0 or 1";
-const char* const iterable_only = "only for iterable data sets";
+const char* const flag = "must be 0 or 1";
+const char* const iterable_only = "must be 0 for a map-style data set";
 
 const Refusal refusals[] = {
     // numbers
-    {"config.workers", -1, 0, forked_map, SET(workers, -1), "not negative"},
-    {"config.prefetch_factor", -2, -1, forked_map, SET(prefetch_factor, -2), "not negative"},
-    {"config.arena_bytes", 0, 1, forked_map, SET(prefetch_factor, FEEDLANE_PREFETCH_AUTO),
-     "needs a budget for the slots"},
-    {"config.batch_size", -2, -1, inline_map, SET(batch_size, -2), "at least one row"},
+    {"config.workers", -1, 0, forked_map, SET(workers, -1), "must be 0 (inline) to 4096"},
+    {"config.prefetch_factor", -2, -1, forked_map, SET(prefetch_factor, -2),
+     "must be -1 (FEEDLANE_PREFETCH_AUTO), 0 (means 2)"},
+    {"config.arena_bytes", 0, 1, forked_map, SET(prefetch_factor, FEEDLANE_PREFETCH_AUTO), "needs a memory budget"},
+    {"config.batch_size", -2, -1, inline_map, SET(batch_size, -2),
+     "must be -1 (FEEDLANE_UNBATCHED), 0 (means 1) or 1 to 2^30"},
     {"config.iterable", -1, 0, inline_map, SET(iterable, -1), flag},
     {"config.iterable", 2, 1, inline_map, SET(iterable, 2), flag},
     {"config.deterministic", -1, 0, inline_iterable, SET(deterministic, -1), flag},
     {"config.deterministic", 2, 1, inline_iterable, SET(deterministic, 2), flag},
-    {"config.iterable_length", -1, 0, inline_iterable, SET(iterable_length, -1), "not negative"},
+    {"config.iterable_length", -1, 0, inline_iterable, SET(iterable_length, -1), "must not be negative"},
     {"config.out_of_order", -1, 0, inline_map, SET(out_of_order, -1), flag},
     {"config.out_of_order", 2, 1, inline_map, SET(out_of_order, 2), flag},
     {"config.dispatch", -1, 0, inline_map, SET(dispatch, -1), "FEEDLANE_DISPATCH_"},
     {"config.dispatch", 2, 1, inline_map, SET(dispatch, 2), "FEEDLANE_DISPATCH_"},
     {"config.slot_bytes", (INT64_C(1) << 40) + 1, INT64_C(1) << 40, inline_map,
-     SET(slot_bytes, (UINT64_C(1) << 40) + 1), "beyond the largest slot"},
-    {"config.slot_bytes", INT64_MAX, INT64_C(1) << 40, inline_map, SET(slot_bytes, UINT64_MAX),
-     "beyond the largest slot"},
-    {"config.retries", -1, 0, inline_map, SET(retries, -1), "not negative"},
+     SET(slot_bytes, (UINT64_C(1) << 40) + 1), "must be at most 2^40"},
+    {"config.slot_bytes", INT64_MAX, INT64_C(1) << 40, inline_map, SET(slot_bytes, UINT64_MAX), "must be at most 2^40"},
+    {"config.retries", -1, 0, inline_map, SET(retries, -1), "must not be negative"},
     {"config.substitute", -1, 0, inline_map, SET(substitute, -1), flag},
     {"config.substitute", 2, 1, inline_map, SET(substitute, 2), flag},
-    {"config.retry_backoff_ns", -1, 0, inline_map, SET(retry_backoff_ns, -1), "not negative"},
-    {"config.skip_budget", -2, -1, inline_map, SET(skip_budget, -2), "-1 (any number)"},
-    {"config.world", -1, 0, inline_iterable, SET(world, -1), "not negative"},
-    {"config.rank", -1, 0, forked_iterable, SET(rank, -1), "not negative"},
-    {"config.max_batches", -1, 0, inline_map, SET(max_batches, -1), "not negative"},
+    {"config.retry_backoff_ns", -1, 0, inline_map, SET(retry_backoff_ns, -1), "must not be negative"},
+    {"config.skip_budget", -2, -1, inline_map, SET(skip_budget, -2), "must be -1 (no limit), 0 (none) or more"},
+    {"config.world", -1, 0, inline_iterable, SET(world, -1), "must not be negative"},
+    {"config.rank", -1, 0, forked_iterable, SET(rank, -1), "must not be negative"},
+    {"config.max_batches", -1, 0, inline_map, SET(max_batches, -1), "must not be negative"},
     // without workers
-    {"config.prefetch_factor", 2, 0, inline_iterable, SET(prefetch_factor, 2), "without workers nothing is prefetched"},
-    {"config.keep_workers", 1, 0, inline_iterable, SET(keep_workers, 1), "no workers to keep"},
-    {"config.start", FEEDLANE_START_FORK, 0, inline_map, SET(start, FEEDLANE_START_FORK), "no workers to start"},
-    {"config.dataset", 0, 1, inline_iterable, SET(dataset, nullptr), "required"},
-    {"config.dataset", 0, 1, forked_iterable, SET(dataset, nullptr), "forked workers run the data set"},
+    {"config.prefetch_factor", 2, 0, inline_iterable, SET(prefetch_factor, 2), "must be 0 if config.workers is 0"},
+    {"config.keep_workers", 1, 0, inline_iterable, SET(keep_workers, 1), "must be 0 if config.workers is 0"},
+    {"config.start", FEEDLANE_START_FORK, 0, inline_map, SET(start, FEEDLANE_START_FORK),
+     "must be 0 if config.workers is 0"},
+    {"config.dataset", 0, 1, inline_iterable, SET(dataset, nullptr),
+     "config.dataset is NULL: it is required if config.workers is 0"},
+    {"config.dataset", 0, 1, forked_iterable, SET(dataset, nullptr), "it is required with FEEDLANE_START_FORK"},
     // map style and iterable
-    {"config.sampler", 0, 1, inline_map, SET(sampler, nullptr), "needs a sampler"},
-    {"config.sampler", 1, 0, inline_iterable, [](Setup& s) { s.config.sampler = s.sampler.get(); }, "no sampler"},
-    {"config.sampler", 1, 0, forked_iterable, [](Setup& s) { s.config.sampler = s.sampler.get(); }, "no sampler"},
+    {"config.sampler", 0, 1, inline_map, SET(sampler, nullptr),
+     "config.sampler is NULL: a map-style data set needs a sampler"},
+    {"config.sampler", 1, 0, inline_iterable, [](Setup& s) { s.config.sampler = s.sampler.get(); },
+     "config.sampler is set: must be NULL for an iterable data set"},
+    {"config.sampler", 1, 0, forked_iterable, [](Setup& s) { s.config.sampler = s.sampler.get(); },
+     "config.sampler is set: must be NULL for an iterable data set"},
     {"config.deterministic", 1, 0, inline_map, SET(deterministic, 1), iterable_only},
     {"config.iterable_length", 5, 0, forked_map, SET(iterable_length, 5), iterable_only},
-    {"config.world", 2, 0, forked_map, SET(world, 2), "the sampler has the ranks"},
-    {"config.rank", 1, 0, inline_map, SET(rank, 1), "the sampler has the ranks"},
-    {"config.rank", 1, 0, inline_iterable, SET(rank, 1), "no rank without a world"},
+    {"config.world", 2, 0, forked_map, SET(world, 2), "whose sampler has the rank"},
+    {"config.rank", 1, 0, inline_map, SET(rank, 1), "whose sampler has the rank"},
+    {"config.rank", 1, 0, inline_iterable, SET(rank, 1), "must be 0 unless config.world is set"},
     {"config.rank", 3, 3, forked_iterable,
      [](Setup& s) {
        s.config.world = 3;
@@ -85,13 +90,13 @@ const Refusal refusals[] = {
        s.dataset.next = nullptr;
        s.dataset.get = nothing;
      },
-     "an iterable data set has next or fetch"},
+     "an iterable data set needs the callback next or fetch"},
     {"config.dataset", 0, 1, inline_map,
      [](Setup& s) {
        s.dataset.next = nothing;
        s.dataset.get = nullptr;
      },
-     "a map-style data set has get or fetch"},
+     "a map-style data set needs the callback get or fetch"},
     {"config.dataset", 0, 1, inline_map, [](Setup& s) { s.dataset.get = nullptr; }, "get, fetch or next"},
     // batches
     {"config.drop_last", 1, 0, inline_map,
@@ -99,30 +104,30 @@ const Refusal refusals[] = {
        s.config.batch_size = FEEDLANE_UNBATCHED;
        s.config.drop_last = 1;
      },
-     "without batches there is no incomplete one"},
+     "must be 0 with FEEDLANE_UNBATCHED"},
     {"config.drop_last", 1, 0, forked_iterable,
      [](Setup& s) {
        s.config.batch_size = FEEDLANE_UNBATCHED;
        s.config.drop_last = 1;
      },
-     "without batches there is no incomplete one"},
+     "must be 0 with FEEDLANE_UNBATCHED"},
     // policies
-    {"config.retry_backoff_ns", 5, 0, inline_map, SET(retry_backoff_ns, 5), "without retries there is no backoff"},
-    {"config.substitute", 1, 0, inline_iterable, SET(substitute, 1), "no index to take instead"},
+    {"config.retry_backoff_ns", 5, 0, inline_map, SET(retry_backoff_ns, 5), "must be 0 unless config.retries is set"},
+    {"config.substitute", 1, 0, inline_iterable, SET(substitute, 1), "must be 0 for an iterable data set"},
     {"config.substitute", 1, 0, inline_map, SET(substitute, 1), "no callback `substitute`"},
     // memory: fields of 8 rows of 8 bytes are 512 bytes, in pages of 4096
-    {"config.slot_bytes", 511, 512, inline_map, SET(slot_bytes, 511), "don't fit a slot"},
-    {"config.fields", 0, 1, inline_map, SET(field_count, 0), "1 to 64 declared fields"},
-    {"config.arena_bytes", 8191, 8192, inline_map, SET(arena_bytes, 8191), "a batch takes 4096 bytes",
-     FEEDLANE_E_LIMIT},
-    {"config.arena_bytes", 1, 8192, forked_map, SET(arena_bytes, 1), "the whole window of 4 batches 24576",
-     FEEDLANE_E_LIMIT},
+    {"config.slot_bytes", 511, 512, inline_map, SET(slot_bytes, 511),
+     "must be at least 512, the size of the declared fields"},
+    {"config.fields", 0, 1, inline_map, SET(field_count, 0), "config.fields has 0 fields: must have 1 to 64"},
+    {"config.arena_bytes", 8191, 8192, inline_map, SET(arena_bytes, 8191),
+     "config.arena_bytes is 8191: must be at least 8192, for config.held + 1 batches of 4096 bytes", FEEDLANE_E_LIMIT},
+    {"config.arena_bytes", 1, 8192, forked_map, SET(arena_bytes, 1), "full prefetching takes 24576", FEEDLANE_E_LIMIT},
     {"config.arena_bytes", 20479, 20480, forked_iterable,
      [](Setup& s) {
        s.config.held = 4;
        s.config.arena_bytes = 20479;
      },
-     "the 4 held and one in flight need 20480", FEEDLANE_E_LIMIT},
+     "must be at least 20480, for config.held + 1 batches", FEEDLANE_E_LIMIT},
 };
 
 Sampler batches_of_two() {
@@ -190,7 +195,7 @@ TEST_CASE("with a batch sampler batch_size and drop_last are the sampler's") {
     CHECK(std::string(e.argument) == r.argument);
     CHECK(e.found == r.found);
     CHECK(e.needed == 0);
-    CHECK(e.says("the sampler makes the batches"));
+    CHECK(e.says("must be 0, because config.sampler yields batches"));
   }
   Setup s(8, 0);
   s.sampler = batches_of_two();

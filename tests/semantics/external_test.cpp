@@ -287,7 +287,7 @@ TEST_CASE("external: five workers in a row that end before they are ready are E_
     CHECK(::close(o.fd) == 0);
     Error e;
     CHECK(take(l.get(), &e).status == (i < 5 ? FEEDLANE_E_PEER_DEAD : FEEDLANE_E_INIT));
-    if (i == 5) CHECK_MESSAGE(e.says("worker 0: ended before it attached, the 5th in a row"), std::string(e.text));
+    if (i == 5) CHECK_MESSAGE(e.says("worker 0: ended before it attached (5 times in a row)"), std::string(e.text));
   }
   CHECK(open_worker(l.get()).status == FEEDLANE_END);
   begin(l.get(), 1);

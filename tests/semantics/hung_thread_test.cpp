@@ -101,7 +101,7 @@ TEST_CASE("when all threads hang next says so, and the epoch goes on when one an
   Hung h(100'000'000);
   Error e;
   CHECK(take(h.loader.get(), &e).status == FEEDLANE_E_HUNG);
-  CHECK(e.says("all 1 threads hang"));
+  CHECK(e.says("all 1 worker threads hang"));
   CHECK(feedlane_task_commit(h.task, 1, nullptr) == FEEDLANE_OK);  // which comes too late
   h.serve(0, 0);
   CHECK(stats_of(h.loader.get()).late_results == 1);

@@ -114,7 +114,7 @@ TEST_CASE("a worker program whose data set isn't of the loader's style is E_INIT
   Error e;
   CHECK(take(l.get(), &e).status == FEEDLANE_E_INIT);
   CHECK(e.worker >= 0);
-  CHECK(e.says("an iterable data set has next or fetch"));
+  CHECK(e.says("an iterable data set needs the callback next or fetch"));
 }
 
 // promise: policy-skip-iterable
@@ -454,7 +454,7 @@ TEST_CASE("a data set that isn't as deterministic as declared is E_INIT with bot
   REQUIRE(!taken.empty());
   CHECK(taken.back().status == FEEDLANE_E_INIT);
   CHECK(taken.back().worker == 0);
-  CHECK(taken.back().text.find("9 samples were delivered before") != std::string::npos);
+  CHECK(taken.back().text.find("does not yield the 9 samples that were already delivered") != std::string::npos);
 }
 
 // promise: fault-quarantine

@@ -143,7 +143,7 @@ TEST_CASE("a worker program that exits during a batch is treated like one that d
     Error e;
     CHECK(take(l.get(), &e).status == FEEDLANE_E_QUARANTINED);
     CHECK(e.batch == batch);
-    CHECK_MESSAGE(e.says("3 workers have ended with this batch in hand, the last: process "), std::string(e.text));
+    CHECK_MESSAGE(e.says("3 workers have died while making this batch; the last one: process "), std::string(e.text));
     CHECK_MESSAGE(e.says("exited with status 9"), std::string(e.text));
   }
   CHECK(take(l.get()).status == FEEDLANE_END);

@@ -127,12 +127,13 @@ TEST_CASE("placement that can't be is refused, with the number found and the num
   const std::string there = value_in("/sys/devices/system/node/has_memory", "");
   const std::int64_t last_cpu = std::atoll(possible.substr(possible.find_last_of("-,") + 1).c_str());
   const std::int64_t last_node = std::atoll(there.substr(there.find_last_of("-,") + 1).c_str());
-  for (const Refusal& r : {Refusal{"8000", nullptr, "config.worker_cpus", "there is no processor 8000", 8000, last_cpu},
-                           {"0;8000", nullptr, "config.worker_cpus", "there is no processor 8000", 8000, last_cpu},
-                           {"0;", nullptr, "config.worker_cpus", "'' is no list of processors", 1, 0},
-                           {"0:3", nullptr, "config.worker_cpus", "'0:3' is no list of processors", 0, 0},
-                           {nullptr, "1000", "config.memory_nodes", "no memory node", 1000, last_node},
-                           {nullptr, "-", "config.memory_nodes", "'-' is no list of memory nodes", 0, 0}}) {
+  for (const Refusal& r :
+       {Refusal{"8000", nullptr, "config.worker_cpus", "processor 8000 does not exist", 8000, last_cpu},
+        {"0;8000", nullptr, "config.worker_cpus", "processor 8000 does not exist", 8000, last_cpu},
+        {"0;", nullptr, "config.worker_cpus", "'' is not a list of processors", 1, 0},
+        {"0:3", nullptr, "config.worker_cpus", "'0:3' is not a list of processors", 0, 0},
+        {nullptr, "1000", "config.memory_nodes", "memory node", 1000, last_node},
+        {nullptr, "-", "config.memory_nodes", "'-' is not a list of memory nodes", 0, 0}}) {
     CAPTURE(r.text);
     Setup s(8);
     use_kind(s, true, 2);
@@ -159,6 +160,6 @@ TEST_CASE("processors are given only to workers that the library starts") {
     Loader l;
     Error e;
     CHECK(s.try_create(l, &e) == FEEDLANE_E_ARGUMENT);
-    CHECK(e.says("only for workers that the library starts"));
+    CHECK(e.says("must be NULL unless workers are spawned or forked"));
   }
 }

@@ -183,9 +183,9 @@ TEST_CASE("a tensor larger than the slot is E_LIMIT with the slot_bytes required
       REQUIRE(taken.size() == 3);
       CHECK(taken[0].status == FEEDLANE_OK);
       CHECK(taken[1].status == FEEDLANE_E_SAMPLE);
-      CHECK(taken[1].text.find("this batch needs a slot of ") == 0);
+      CHECK(taken[1].text.find("this batch takes ") == 0);
       CHECK(taken[2].status == FEEDLANE_OK);
-      needed = std::stoll(taken[1].text.substr(std::strlen("this batch needs a slot of ")));
+      needed = std::stoll(taken[1].text.substr(std::strlen("this batch takes ")));
       CHECK(needed >= 100'000);
       CHECK(needed < 110'000);
     }

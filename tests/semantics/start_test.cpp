@@ -98,7 +98,7 @@ TEST_CASE("workers that end while they open their data set, five times in a row,
   Error e;
   CHECK(take(l.get(), &e).status == FEEDLANE_E_INIT);
   CHECK(e.worker == 0);
-  CHECK_MESSAGE(e.says("exited with status 7 before it was ready, the 5th in a row"), std::string(e.text));
+  CHECK_MESSAGE(e.says("exited with status 7 before it was ready (5 times in a row)"), std::string(e.text));
   CHECK(stats_of(l.get()).restarts == 4);
 }
 
@@ -113,8 +113,8 @@ TEST_CASE("workers that can't attach report why in the error that ends the epoch
   begin(l.get(), 0);
   Error e;
   CHECK(take(l.get(), &e).status == FEEDLANE_E_INIT);
-  CHECK(e.says("before it attached, the 5th in a row: "));
-  CHECK_MESSAGE(e.says("descriptors that came along with a message"), std::string(e.text));
+  CHECK(e.says("before it attached (5 times in a row): "));
+  CHECK_MESSAGE(e.says("receiving the file descriptors of a message"), std::string(e.text));
   CHECK(e.says("Too many open files"));
 }
 
@@ -458,7 +458,7 @@ TEST_CASE("a directory that may not be entered again is an error of begin only f
       const std::int32_t status = feedlane_loader_begin(l.get(), 0, &e);
       f.expect(status == (leaves ? FEEDLANE_E_OS : FEEDLANE_OK), e.text, __LINE__);
       if (leaves)
-        f.expect(e.os_errno == EACCES && e.says("in the directory that the loader was created in"), e.text, __LINE__);
+        f.expect(e.os_errno == EACCES && e.says("in the directory in which the loader was created"), e.text, __LINE__);
     });
     CHECK_MESSAGE(found.empty(), found);
   }

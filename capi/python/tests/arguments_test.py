@@ -154,8 +154,8 @@ class Numbered(unittest.TestCase):
             self.assertEqual(sum(1 for _ in loader), 64)
             pid = loader.workers()[0]["pid"]
             self.assertEqual(os.sched_getaffinity(pid), {int(cpu)})
-        for arguments, words in (({"worker_cpus": "8000"}, "there is no processor 8000"),
-                                 ({"worker_cpus": "a"}, "'a' is no list"), ({"memory_nodes": "first"}, "'first' is no list")):
+        for arguments, words in (({"worker_cpus": "8000"}, "processor 8000 does not exist"),
+                                 ({"worker_cpus": "a"}, "'a' is not a list"), ({"memory_nodes": "first"}, "'first' is not a list")):
             with self.subTest(arguments), self.assertRaisesRegex(feedlane.ArgumentError, words):
                 feedlane.Loader(Numbers(64), 1, num_workers=1, **arguments)
 

@@ -156,7 +156,7 @@ class Restarts(unittest.TestCase):
         self.assertEqual(said, {"replacing it would be more than max_restarts allows: 1 of at most 1 workers were replaced"})
 
     def test_workers_that_end_before_they_are_ready(self):
-        with self.assertRaisesRegex(feedlane.InitError, r"before it was ready, the 5th in a row; DataLoader worker \(pid \d+\) "
+        with self.assertRaisesRegex(feedlane.InitError, r"before it was ready \(5 times in a row\); DataLoader worker \(pid \d+\) "
                                                         "exited unexpectedly with exit code 4"):
             list(feedlane.DataLoader(Pids(), 2, num_workers=1, worker_init_fn=leave))
 

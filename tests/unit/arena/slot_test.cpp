@@ -203,8 +203,9 @@ TEST_CASE("a refusal of a slot's contents names the numbers and the rule") {
   m.header.head.metadata_offset = m.slot.payload_bytes;
   CHECK(m.read(max_rows) == FEEDLANE_E_CORRUPT);
   const std::string end = std::to_string(m.slot.payload_bytes);
-  CHECK(std::string(m.error.text) ==
-        "slot.metadata_offset is " + end + " in the slot, with 100 bytes from there; the slot ends at " + end);
+  CHECK(std::string(m.error.text) == "slot.metadata_offset is " + end +
+                                         " in the slot, and the 100 bytes from there extend past the slot's end at " +
+                                         end);
 }
 
 TEST_CASE("a record of the whole batch has no position, and comes last") {

@@ -219,7 +219,7 @@ TEST_CASE("processors and memory nodes that are not there, or not this process's
   CHECK(feedlane::loader::check_placement(c, files, error) == FEEDLANE_OK);
   folder.write("self/status", "Mems_allowed_list:\t2-3\n");
   CHECK(feedlane::loader::check_placement(c, files, error) == FEEDLANE_E_ARGUMENT);
-  CHECK(std::string(error.text).find("in the cpuset") != std::string::npos);
+  CHECK(std::string(error.text).find("in this process's cpuset") != std::string::npos);
   CHECK(error.needed == 3);
 }
 

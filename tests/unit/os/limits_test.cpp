@@ -174,9 +174,10 @@ TEST_CASE("too little memory: the refusal names the limit and carries both numbe
   CHECK(std::string(error.argument) == "arena");
   CHECK(error.found == 2 * mib);
   CHECK(error.needed == 2 * mib + 1);
-  CHECK(std::string(error.text) == "the segments need 2097153 bytes, the memory limit of cgroup /job leaves 2097152");
+  CHECK(std::string(error.text) ==
+        "the shared memory needs 2097153 bytes, but the memory limit of cgroup /job leaves only 2097152");
   CHECK(check_memory({8 * mib}, 8 * mib, system.files(), error) == FEEDLANE_E_MEMORY);
-  CHECK(std::string(error.text).find("MemAvailable leaves 4194304") != std::string::npos);
+  CHECK(std::string(error.text).find("MemAvailable leaves only 4194304") != std::string::npos);
 }
 
 TEST_CASE("beyond RLIMIT_FSIZE, where a reservation would be fatal, is refused with both numbers") {

@@ -140,7 +140,7 @@ TEST_CASE("a child that can run on none of its processors is E_OS with their num
   Error error;
   CHECK(os::spawn({.argv = {"/bin/true"}, .environment = {}, .cpus = &none}, pid, pidfd, error) == FEEDLANE_E_OS);
   CHECK(error.os_errno == EINVAL);
-  CHECK(std::string(error.text).find("the 2 processors up to 8191") != std::string::npos);
+  CHECK(std::string(error.text).find("pinning a worker to 2 processors (the highest: 8191)") != std::string::npos);
   CHECK_FALSE(pidfd);
   const feedlane::Status forked = os::fork_process(pid, pidfd, error, -1, &none);
   if (forked == FEEDLANE_OK && pid == 0) ::_exit(3);

@@ -198,7 +198,7 @@ TEST_CASE("read-only data is refused by a worker, and accepted by a monitor") {
   REQUIRE(trainer.create(plan, {}, error, {.holes = shm::Holes::forbidden}) == FEEDLANE_OK);
   shm::Segments worker, monitor;
   CHECK(worker.attach(trainer.control_fd(), trainer.data_fd(), error) == FEEDLANE_E_CORRUPT);
-  CHECK(std::string(error.text).find("can't be written to") != std::string::npos);
+  CHECK(std::string(error.text).find("which forbid writing") != std::string::npos);
   CHECK(monitor.watch(trainer.control_fd(), trainer.data_fd(), error) == FEEDLANE_OK);
 }
 
@@ -260,7 +260,7 @@ TEST_CASE("truncated control whose header has its size is refused by its geometr
   Error error;
   CHECK(attach_with(made, kind, copy.get(), error) == FEEDLANE_E_CORRUPT);
   CHECK(std::string(error.argument) == "segment_bytes");
-  CHECK(std::string(error.text).find("the geometry asks for") != std::string::npos);
+  CHECK(std::string(error.text).find("but its geometry requires") != std::string::npos);
 }
 
 TEST_CASE("control and data of different loaders are refused") {

@@ -68,7 +68,7 @@ TEST_CASE("an ending that is not known says why, if the worker was a child") {
   Member m;
   CHECK(words_of(m, {}) == "ended");
   m.peer.expect(Peer::Kind::child);
-  CHECK(words_of(m, {}) == "ended, and other code of this process has taken its exit status");
+  CHECK(words_of(m, {}) == "ended, and other code in this process took its exit status");
 }
 
 TEST_CASE("a place in which no external worker has attached says so, not that a process was killed") {

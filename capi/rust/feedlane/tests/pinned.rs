@@ -254,7 +254,10 @@ fn one_stager_at_a_time() -> Checked {
     let stager = start_stager(loader.handle());
     drop(loader.epoch(0)?.next().ok_or("a batch that was copied")??);
     let second = loader.handle().run_stager().unwrap_err();
-    assert_eq!((second.status, second.text.as_str()), (Status::STATE, "another thread copies for this loader"));
+    assert_eq!(
+        (second.status, second.text.as_str()),
+        (Status::STATE, "another thread already runs feedlane_loader_run_stager for this loader")
+    );
     let handle = loader.handle();
     drop(loader);
     stager.join().expect("no panic")?;
