@@ -6,7 +6,7 @@
  * This file contains the rules that apply to every function, the glossary and the version. It includes one header per
  * subject. C programs include it; other languages bind to it.
  *
- * Two storeys
+ * Two layers
  *  - The runtime, for any program: statuses and errors (status.h), tensors (tensor.h), rings (ring.h), registered
  *    memory (pool.h).
  *  - The loader on top of it: samplers (sampler.h), data sets (dataset.h), workers (worker.h), batches (batch.h),

@@ -89,7 +89,7 @@ func (b *Batch) Tensor(i int) Tensor {
 	case b.over.Load():
 		return Tensor{c: &released, lease: &b.lease}
 	case i < 0 || i >= b.Tensors():
-		return Tensor{why: fmt.Sprintf("%d: the batch has %d", i, b.Tensors())}
+		return Tensor{why: fmt.Sprintf("%d: the batch has %d tensors", i, b.Tensors())}
 	}
 	return whole(&unsafe.Slice(b.c.tensors, b.c.tensor_count)[i], &b.lease)
 }

@@ -63,7 +63,7 @@ func sameKind(dataset Dataset, maker *maker) error {
 	_, saves := maker.dataset.(Saver)
 	if byBatches && maker.batcher == nil || iterable != iterates || saver != saves {
 		maker.close()
-		return errors.New("Open returned a Dataset of another kind: Batcher, Iterable, Saver")
+		return errors.New("Open returned a Dataset that differs from Config.Dataset in implementing Batcher, Iterable or Saver")
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func feedlaneGoSave(handle C.uintptr_t, buffer unsafe.Pointer, room C.uint64_t, 
 	return answer(guarded(func() error {
 		position, err := openedOf(handle).maker.dataset.(Saver).Save()
 		if err == nil && uint64(len(position)) > uint64(room) {
-			err = refuse(ErrLimit, "Save returned %d bytes, there is room for %d", len(position), uint64(room))
+			err = refuse(ErrLimit, "Save returned %d bytes, but at most %d are allowed", len(position), uint64(room))
 		}
 		if err == nil {
 			*bytes = C.uint64_t(copy(unsafe.Slice((*byte)(buffer), int(room)), position))

@@ -108,13 +108,13 @@ func (c *Config) isIterable() bool {
 func (c *Config) sampler() (*Sampler, error) {
 	switch {
 	case c.isIterable() && c.Shuffle:
-		return nil, refuse(ErrArgument, "Config.Shuffle is set, and the data set is iterable")
+		return nil, refuse(ErrArgument, "Config.Shuffle is not allowed for an iterable data set")
 	case c.isIterable() && c.Sampler == nil:
 		return &Sampler{}, nil // no sampler
 	case c.Sampler != nil:
 		return c.Sampler, nil
 	case c.Dataset == nil:
-		return nil, refuse(ErrArgument, "Config needs a Sampler, or a Dataset for its length")
+		return nil, refuse(ErrArgument, "Config.Sampler and Config.Dataset are both nil")
 	case c.Shuffle:
 		return Random(RandomConfig{Length: c.Dataset.Len(), Seed: c.Seed})
 	}
@@ -166,9 +166,9 @@ func (c *Config) create() (l *C.feedlane_loader, dataset cgo.Handle, err error) 
 func (c *Config) fill(to *C.feedlane_loader_config, m *memory) error {
 	switch {
 	case c.Dataset == nil && (c.Workers == 0 || c.Start == Goroutines):
-		return refuse(ErrArgument, "Config.Dataset is nil: an inline loader and goroutines need one")
+		return refuse(ErrArgument, "Config.Dataset is nil: an inline loader and worker goroutines need one")
 	case c.Unbatched && c.BatchSize != 0:
-		return refuse(ErrArgument, "Config.Unbatched is set, and BatchSize is %d", c.BatchSize)
+		return refuse(ErrArgument, "Config.BatchSize is %d: must be 0 if Config.Unbatched is set", c.BatchSize)
 	case c.Start == Forked:
 		return refuse(ErrArgument, "Config.Start is Forked: a Go program cannot fork")
 	case c.Command != nil && len(c.Command) == 0:

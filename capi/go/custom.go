@@ -32,7 +32,7 @@ func Custom(order Order) (*Sampler, error) { return custom(order, 0) }
 // CustomBatches yields batches. Each Order.Next writes one batch of at most rows indices, and Len counts batches.
 func CustomBatches(order Order, rows int) (*Sampler, error) {
 	if rows <= 0 {
-		return nil, refuse(ErrArgument, "rows is %d", rows)
+		return nil, refuse(ErrArgument, "rows is %d: must be at least 1", rows)
 	}
 	return custom(order, rows)
 }
@@ -83,7 +83,7 @@ func feedlaneGoOrderNext(handle C.uintptr_t, to *C.int64_t, room C.uint64_t, got
 	return answerOrder(guarded(func() error {
 		count, err := orderOf(handle).Next(unsafe.Slice((*int64)(unsafe.Pointer(to)), room))
 		if err == nil && (count <= 0 || uint64(count) > uint64(room)) {
-			err = refuse(ErrArgument, "Next returned %d indices, there is room for %d", count, uint64(room))
+			err = refuse(ErrArgument, "Next returned %d indices, but there is room for only %d", count, uint64(room))
 		}
 		if err == nil {
 			*got = C.uint64_t(count)
@@ -100,7 +100,7 @@ func feedlaneGoOrderSave(handle C.uintptr_t, buffer unsafe.Pointer, room C.uint6
 			return err
 		}
 		if *bytes = C.uint64_t(len(position)); uint64(len(position)) > uint64(room) {
-			return refuse(ErrLimit, "the position has %d bytes, there is room for %d", len(position), uint64(room))
+			return refuse(ErrLimit, "the position has %d bytes, but at most %d are allowed", len(position), uint64(room))
 		}
 		if len(position) != 0 {
 			copy(unsafe.Slice((*byte)(buffer), len(position)), position)

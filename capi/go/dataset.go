@@ -111,7 +111,7 @@ func Copy[T Element](to Tensor, from []T) error {
 		return err
 	}
 	if len(view) != len(from) {
-		return refuse(ErrArgument, "tensor %q has %d elements, not %d", to.Name(), len(view), len(from))
+		return refuse(ErrArgument, "tensor %q has %d elements, but %d were passed", to.Name(), len(view), len(from))
 	}
 	copy(view, from)
 	return nil
@@ -166,7 +166,7 @@ func (t *Task) Tensors() int { return int(t.c.tensor_count) }
 // Tensor returns all rows of tensor i. If there is no such tensor, View of the result is an error.
 func (t *Task) Tensor(i int) Tensor {
 	if i < 0 || i >= t.Tensors() {
-		return Tensor{why: fmt.Sprintf("%d: the task has %d", i, t.Tensors())}
+		return Tensor{why: fmt.Sprintf("%d: the task has %d tensors", i, t.Tensors())}
 	}
 	return whole(&unsafe.Slice(t.c.tensors, t.c.tensor_count)[i], &t.lease)
 }

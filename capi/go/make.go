@@ -143,7 +143,7 @@ func (m *maker) makeBatch(task *Task) (int, *failure) {
 func (m *maker) getBatch(task *Task) error {
 	err := guarded(func() error { return m.batcher.GetBatch(task) })
 	if err == nil && task.rows < 0 { // the library would see a large number, or FEEDLANE_EXHAUSTED
-		err = refuse(ErrArgument, "SetRows was called with %d", task.rows)
+		err = refuse(ErrArgument, "SetRows was called with %d: must not be negative", task.rows)
 	}
 	return err
 }

@@ -198,10 +198,10 @@ func (m *Monitor) Trace(from uint64) ([]BatchRecord, error) {
 		return nil, err
 	}
 	if info.NextEpoch >= 0 {
-		return nil, refuse(ErrState, "this is a consumer: the trace is its feeder's")
+		return nil, refuse(ErrState, "not available on a consumer: only its feeder has a trace")
 	}
 	if info.Trace == 0 {
-		return nil, refuse(ErrState, "Config.Trace is 0: there is no trace")
+		return nil, refuse(ErrState, "Config.Trace is 0, so no trace is recorded")
 	}
 	records := make([]C.feedlane_batch_record, info.Trace)
 	for i := range records {

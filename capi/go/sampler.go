@@ -188,7 +188,7 @@ func Mixture(lengths []int64, weights []float64, config MixtureConfig) (*Sampler
 		stages = 1
 	}
 	if len(lengths) == 0 || len(weights) != len(lengths)*stages {
-		return nil, refuse(ErrArgument, "%d weights, wanted are %d stages of %d sources", len(weights), stages, len(lengths))
+		return nil, refuse(ErrArgument, "%d weights for %d stages of %d sources: each stage must have one weight per source", len(weights), stages, len(lengths))
 	}
 	return newSampler(C.feedlane_sampler_config{
 		kind: C.FEEDLANE_SAMPLER_MIXTURE, count: C.uint64_t(len(lengths)), stages: C.uint64_t(len(config.From)),
@@ -230,7 +230,7 @@ func (s *Sampler) Restart(epoch int64) error {
 func (s *Sampler) Next(to []int64) (int, error) {
 	defer runtime.KeepAlive(s)
 	if len(to) == 0 {
-		return 0, refuse(ErrArgument, "there is no room for an index")
+		return 0, refuse(ErrArgument, "the slice has no room for an index")
 	}
 	var got C.uint64_t
 	err := check(func(err *C.feedlane_error) C.int32_t {

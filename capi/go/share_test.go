@@ -305,7 +305,7 @@ func checkMonitorOfConsumer(t *testing.T, monitor *feedlane.Monitor) {
 	if info, err := monitor.Info(); err != nil || info.Epoch != 0 || info.NextEpoch != 1 {
 		t.Errorf("%+v %v", info, err)
 	}
-	if err := refusesFigures(t, monitor); !strings.Contains(err.Error(), "this is a consumer: the trace is its feeder's") {
+	if err := refusesFigures(t, monitor); !strings.Contains(err.Error(), "only its feeder has a trace") {
 		t.Error(err)
 	}
 }

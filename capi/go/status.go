@@ -26,28 +26,28 @@ type Status int32
 // The statuses that this package returns. The end of an epoch is io.EOF. If a context ends a wait, the error is its
 // Err().
 const (
-	ErrTimeout     Status = C.FEEDLANE_TIMEOUT       // nothing came in time
-	ErrInterrupted Status = C.FEEDLANE_INTERRUPTED   // Loader.Interrupt
-	ErrSlotsHeld   Status = C.FEEDLANE_SLOTS_HELD    // every slot is held: release a batch
-	ErrAbandoned   Status = C.FEEDLANE_ABANDONED     // the trainer has given up this task: drop it
-	ErrArgument    Status = C.FEEDLANE_E_ARGUMENT    // an argument is out of its range
+	ErrTimeout     Status = C.FEEDLANE_TIMEOUT       // the timeout has expired
+	ErrInterrupted Status = C.FEEDLANE_INTERRUPTED   // interrupted by Loader.Interrupt
+	ErrSlotsHeld   Status = C.FEEDLANE_SLOTS_HELD    // the trainer holds every slot: release a batch
+	ErrAbandoned   Status = C.FEEDLANE_ABANDONED     // the trainer no longer needs this task: drop it
+	ErrArgument    Status = C.FEEDLANE_E_ARGUMENT    // an argument is invalid
 	ErrState       Status = C.FEEDLANE_E_STATE       // not possible in this state, for example after Close
 	ErrBusy        Status = C.FEEDLANE_E_BUSY        // another goroutine is in a call that only one may make at a time
 	ErrForked      Status = C.FEEDLANE_E_FORKED      // the handle belongs to the parent process
 	ErrStale       Status = C.FEEDLANE_E_STALE       // the batch or task was already released
-	ErrMemory      Status = C.FEEDLANE_E_MEMORY      // too little memory
-	ErrLimit       Status = C.FEEDLANE_E_LIMIT       // a limit of the system or of the configuration
+	ErrMemory      Status = C.FEEDLANE_E_MEMORY      // not enough memory
+	ErrLimit       Status = C.FEEDLANE_E_LIMIT       // a limit of the system or of the configuration was reached
 	ErrOS          Status = C.FEEDLANE_E_OS          // a system call failed
-	ErrABI         Status = C.FEEDLANE_E_ABI         // versions or layouts differ
+	ErrABI         Status = C.FEEDLANE_E_ABI         // the versions or memory layouts do not match
 	ErrCorrupt     Status = C.FEEDLANE_E_CORRUPT     // the peer's memory or message is invalid
-	ErrPeerDead    Status = C.FEEDLANE_E_PEER_DEAD   // the peer has died or never existed
+	ErrPeerDead    Status = C.FEEDLANE_E_PEER_DEAD   // the peer has ended or never connected
 	ErrSample      Status = C.FEEDLANE_E_SAMPLE      // the data set failed for a sample
 	ErrInit        Status = C.FEEDLANE_E_INIT        // a worker could not set up its data set
-	ErrHung        Status = C.FEEDLANE_E_HUNG        // a worker exceeded its deadline
-	ErrQuarantined Status = C.FEEDLANE_E_QUARANTINED // this batch has killed its worker too often
-	ErrRestarts    Status = C.FEEDLANE_E_RESTARTS    // workers die more often than MaxRestarts allows
+	ErrHung        Status = C.FEEDLANE_E_HUNG        // a worker or consumer missed its deadline
+	ErrQuarantined Status = C.FEEDLANE_E_QUARANTINED // too many workers died while making this batch
+	ErrRestarts    Status = C.FEEDLANE_E_RESTARTS    // workers have died more often than MaxRestarts allows
 	ErrDevice      Status = C.FEEDLANE_E_DEVICE      // the accelerator's driver failed
-	ErrUnsupported Status = C.FEEDLANE_E_UNSUPPORTED // not in this build, or not on this system
+	ErrUnsupported Status = C.FEEDLANE_E_UNSUPPORTED // not supported by this build or this system
 )
 
 // Outcomes that are returned as nil or io.EOF, or lead to another call.
@@ -175,7 +175,7 @@ func Version() string { return C.GoString(C.feedlane_version()) }
 // checkABI compares the ABI of the library in use with that of the header of this build.
 func checkABI() error {
 	if found := C.feedlane_abi_version(); found != C.FEEDLANE_ABI {
-		e := refuse(ErrABI, "libfeedlane has ABI %d, this program was built for %d", found, C.FEEDLANE_ABI)
+		e := refuse(ErrABI, "libfeedlane has ABI %d, but this program was built for ABI %d", found, C.FEEDLANE_ABI)
 		e.Found, e.Needed = int64(found), C.FEEDLANE_ABI
 		return e
 	}

@@ -104,7 +104,7 @@ func FieldOf[T Element](name string, shape ...int64) Field {
 
 func (f *Field) fill(to *C.feedlane_field, m *memory) error {
 	if len(f.Shape) > C.FEEDLANE_MAX_NDIM {
-		return refuse(ErrArgument, "field %q has %d dimensions, the limit is %d", f.Name, len(f.Shape), C.FEEDLANE_MAX_NDIM)
+		return refuse(ErrArgument, "field %q has %d dimensions, but at most %d are allowed", f.Name, len(f.Shape), C.FEEDLANE_MAX_NDIM)
 	}
 	to.size = C.sizeof_feedlane_field
 	to.name = m.string(f.Name)

@@ -99,8 +99,8 @@ func (s *server) run(dataset Dataset) error {
 		return Status(status)
 	}
 	if c.iterable != 0 {
-		C.feedlane_worker_ready(s.w, C.FEEDLANE_E_INIT, m.string("the data set is not iterable, see Iterable"), nil)
-		return refuse(ErrInit, "the trainer wants an iterable data set, see Iterable")
+		C.feedlane_worker_ready(s.w, C.FEEDLANE_E_INIT, m.string("the loader expects an iterable data set: implement Iterable"), nil)
+		return refuse(ErrInit, "the loader expects an iterable data set: implement Iterable")
 	}
 	maker, err := openDataset(dataset, newWorkerInfo(c))
 	if err != nil {

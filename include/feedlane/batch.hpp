@@ -135,7 +135,7 @@ class Batch {
     empty();
   }
   /** Records that the stream uses the batch. Its memory becomes free when all references (this object and exported
-   *  tensors) are gone and the stream has completed all work enqueued before the last reference went. Throws. */
+   *  tensors) are gone and the stream has completed all work enqueued before the last release. Throws. */
   void record_stream(void* stream) const {
     detail::or_raise([&](Error& error) { record_stream(stream, error); });
   }

@@ -77,7 +77,7 @@ std::int32_t guarded(feedlane_error* err, std::int32_t code, bool own, F&& f) no
   } catch (const std::exception& e) {
     return say(err, code, e.what());
   } catch (...) {
-    return say(err, code, "an exception that is no std::exception");
+    return say(err, code, "an exception that is not a std::exception");
   }
 #endif
 }

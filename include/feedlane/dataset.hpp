@@ -7,7 +7,7 @@
  *     struct Digits {
  *       explicit Digits(const feedlane::WorkerInfo& info);       // once for each worker
  *       void get(const feedlane::Row& row);                      // one sample into its row
- *       void fetch(const feedlane::Task& task);                  // or: a whole batch
+ *       void fetch(const feedlane::Task& task);                  // or: a complete batch
  *       std::optional<std::int64_t> substitute(std::int64_t failed, std::uint64_t seed, std::uint32_t tries);
  *                                                                // LoaderOptions::substitute; nullopt: none
  *     };
@@ -169,7 +169,7 @@ void add_shard_callbacks(feedlane_dataset& d) {
       return guarded(err, FEEDLANE_E_SAMPLE, false, [&]() -> std::int32_t {
         const std::vector<std::byte> state = static_cast<T*>(self)->save();
         *bytes = state.size();
-        if (state.size() > cap) return say(err, FEEDLANE_E_LIMIT, "the shard's state is larger than it may be");
+        if (state.size() > cap) return say(err, FEEDLANE_E_LIMIT, "the shard's state exceeds the allowed size");
         if (!state.empty()) std::memcpy(buffer, state.data(), state.size());
         return FEEDLANE_OK;
       });

@@ -12,7 +12,7 @@
 #define FEEDLANE_CXX20 1
 #else
 #define FEEDLANE_CXX20 0
-#error "Feedlane's C++ interface needs C++20 (-std=c++20); the C interface, feedlane.h, is for every standard"
+#error "Feedlane's C++ interface needs C++20 (-std=c++20); the C interface, feedlane.h, works with every standard"
 #endif
 
 #if defined(__cpp_exceptions)

@@ -225,8 +225,8 @@ FEEDLANE_API int32_t feedlane_loader_begin(feedlane_loader *l, int64_t epoch, fe
  * Errors that are returned once, or as long as the cause lasts:
  *  - E_HUNG: a worker with a shard hangs and cannot be killed; returned once per epoch. Also if all workers hang and
  *    cannot be killed, or if such workers occupy all slots; returned until one of them continues or ends.
- *  - E_PEER_DEAD: no external worker is attached; returned until feedlane_loader_open_worker. Also if a shard was lost
- *    with its worker, see feedlane_loader_config.deterministic; returned once.
+ *  - E_PEER_DEAD: no external worker is attached; returned until feedlane_loader_open_worker is called. Also if a
+ *    shard was lost with its worker, see feedlane_loader_config.deterministic; returned once.
  *  - E_OS, E_MEMORY: call again when the cause is gone.
  *  - E_DEVICE: a slot could not be registered again after the death of a worker; call again when the cause is gone.
  *
@@ -262,8 +262,8 @@ FEEDLANE_API int32_t feedlane_loader_interrupt(feedlane_loader *l);
  * Ends the epoch and all workers: asks them to stop, then sends SIGTERM, then SIGKILL, each after its timeout, and
  * waits until they have ended. feedlane_loader_begin starts them again.
  *  - E_HUNG: a worker still exists: a thread that has not left, or a process stuck in the kernel 10 s after SIGKILL. It
- *    keeps the slot of its current task until it has ended; call again then. feedlane_loader_begin starts an epoch in
- *    spite of such processes, but not in spite of such threads.
+ *    keeps the slot of its current task until it has ended; call again then. feedlane_loader_begin starts an epoch
+ *    despite such processes, but not while such threads exist.
  *
  * Thread safety: one thread at a time. Waits. Calls back: data set.
  */

@@ -128,7 +128,7 @@ inline std::vector<feedlane_field> c_fields(const std::vector<Field>& fields) {
 /** Creates a loader of the C interface. On failure nullptr, with the error in `error`. */
 inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
   if (o.batch_size == 0) {  // in the C interface 0 selects the default
-    error.refuse("batch_size", 0, 1, "batch_size is 0: at least 1");
+    error.refuse("batch_size", 0, 1, "batch_size is 0: must be at least 1");
     return nullptr;
   }
   const std::vector<feedlane_field> fields = c_fields(o.fields);

@@ -79,8 +79,8 @@ typedef struct feedlane_worker_stats {
 
 /**
  * Opens a monitor of a loader of this process. It keeps the loader's memory: after the loader was destroyed, the
- * monitor returns the last values, and feedlane_pool_destroy returns E_STATE for the loader's pool. Of a consumer of a
- * shared loader it reads what feedlane_monitor_get_stats and _get_info return; the rest belongs to the feeder.
+ * monitor returns the last values, and feedlane_pool_destroy returns E_STATE for the loader's pool. A monitor of a
+ * consumer answers only feedlane_monitor_get_stats and _get_info; the rest belongs to the feeder.
  *
  * Thread safety: any thread.
  */

@@ -94,8 +94,8 @@ class Monitor {
     for (std::int32_t i = 0; feedlane_monitor_get_error(handle_, i, &e) == FEEDLANE_OK; i++) all.push_back(e);
     return all;
   }
-  /** The bottleneck. Of a loader of this process: in the current epoch since it began, or in the newest epoch. Of a
-   *  loader of another process: since the last call, at first since the monitor was opened. */
+  /** The bottleneck. For a loader of this process: of the current epoch so far, or of the newest epoch. For a loader of
+   *  another process: of the time since the previous call or, at first, since the monitor was opened. */
   [[nodiscard]] feedlane_diagnosis diagnose() noexcept {
     auto d = detail::sized<feedlane_diagnosis>();
     (void)feedlane_monitor_diagnose(handle_, &d);

@@ -35,7 +35,7 @@ typedef struct feedlane_loader_info {
   int64_t batch_size;        /**< most rows in a batch */
   int64_t task_timeout_ns;   /**< 0: none */
   int32_t iterable;          /**< 1: an iterable data set */
-  int32_t in_epoch;          /**< 1: begin was called, and since then next has not returned END, nor was stop called */
+  int32_t in_epoch;          /**< 1: since the last begin, next has not returned END, and stop was not called */
   int64_t epoch;             /**< the newest epoch; -1: none has begun */
   int64_t batch;             /**< number of the batch after the newest one yielded */
   int64_t batches;           /**< batches in the epoch, at most config.max_batches; -1: unknown, or another process's
@@ -196,11 +196,11 @@ typedef struct feedlane_diagnosis {
 } feedlane_diagnosis;
 
 /**
- * Finds the bottleneck of a loader of this process (feedlane_monitor_of) in the current epoch since its beginning, or
- * in the newest epoch; of a loader of another process since the last call with this monitor by any thread, at first
- * since the monitor was opened. Reads from /proc how long workers and, in another process, the trainer waited for a
- * processor; in this process only workers that started after feedlane_loader_begin had returned. For
- * FEEDLANE_BOUND_WORKER also reads the worker's state.
+ * Finds the bottleneck of an interval: for a loader of this process (feedlane_monitor_of), of the current epoch so far
+ * or of the newest epoch; for another process's loader, of the time since the previous call on this monitor by any
+ * thread, or since its opening. Reads from /proc how long workers waited for a processor (this process: only workers
+ * that started after feedlane_loader_begin had returned; another process: also the trainer) and, for
+ * FEEDLANE_BOUND_WORKER, the worker's state.
  *
  * Thread safety: any thread.
  */

@@ -56,8 +56,8 @@ typedef struct feedlane_sampler feedlane_sampler; /**< yields indices, epoch by 
  * loaded in a world of another size, see feedlane_sampler_load.
  *
  * Reads `length` (0 .. 2^62), `seed`, `world`, `rank`, `detect_off`, `no_shuffle` (the data set's own order),
- * `drop_last` and `shuffle`, which is FEEDLANE_SHUFFLE_TORCH or _FEISTEL, and _TORCH with `no_shuffle`. Epoch e is
- * shuffled with seed + e.
+ * `drop_last` and `shuffle` (FEEDLANE_SHUFFLE_TORCH or _FEISTEL; with `no_shuffle` only _TORCH). Epoch e is shuffled
+ * with seed + e.
  */
 #define FEEDLANE_SAMPLER_DISTRIBUTED 5
 /**
@@ -170,7 +170,7 @@ typedef struct feedlane_sampler_config {
   int32_t replacement;         /**< random, 1: draws each index from the full range, with repetitions (torch.randint) */
   int32_t without_replacement; /**< weighted, 1: yields each index at most once, by the weights of the remaining ones */
   int32_t no_shuffle;          /**< 1: does not shuffle */
-  int32_t drop_last;           /**< 1: omits what is left over, 0: yields or completes it */
+  int32_t drop_last;           /**< 1: omits an incomplete rest; 0: yields or pads it */
   int32_t world;               /**< number of ranks; 0: feedlane_rank_detect, which may fail, finds world and rank */
   int32_t rank;                /**< 0 .. world - 1 */
   int32_t detect_off;          /**< 1: world 0 means rank 0 of 1; the environment is ignored */
@@ -179,7 +179,7 @@ typedef struct feedlane_sampler_config {
   int32_t reserved;            /**< 0 */
   int64_t batch_size;          /**< most indices in a batch of FEEDLANE_SAMPLER_BATCH */
   int64_t max_tokens;          /**< most tokens in a batch; 1 .. 2^31 - 1 */
-  int64_t max_rows;            /**< most samples in a batch; 1 .. 2^30. A loader has room for as many in each batch */
+  int64_t max_rows;            /**< most samples in a batch; 1 .. 2^30. Slots of a loader have room for this many */
   int64_t window;              /**< number of samples that are sorted by length, or shuffled, together; 0: the kind's
                                     default; 1: no sorting, or no shuffling */
   const int64_t *indices;      /**< `count` indices */

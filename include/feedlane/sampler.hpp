@@ -240,9 +240,9 @@ class Sampler {
                          const MixtureOptions& o, Error& error) noexcept {
     const std::size_t stages = o.from.empty() ? 1 : o.from.size();
     if (lengths.empty() || weights.size() % lengths.size() != 0 || weights.size() / lengths.size() != stages) {
-      error.refuse(
-          "weights", static_cast<std::int64_t>(weights.size()), static_cast<std::int64_t>(lengths.size() * stages),
-          "the number of weights is not that of the sources, of which there must be one, times that of the stages");
+      error.refuse("weights", static_cast<std::int64_t>(weights.size()),
+                   static_cast<std::int64_t>(lengths.size() * stages),
+                   "the number of weights must be the number of sources, at least 1, times the number of stages");
       return {};
     }
     feedlane_sampler_config config = config_of(FEEDLANE_SAMPLER_MIXTURE);

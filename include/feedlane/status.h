@@ -24,32 +24,32 @@ extern "C" {
 #define FEEDLANE_FOREVER INT64_MAX
 
 /** Every status: name, number, text. The constants below have the same names and numbers; a test compares them. */
-#define FEEDLANE_STATUS_TABLE(X)                                           \
-  X(OK, 0, "done")                                                         \
-  X(END, 1, "the epoch or the tasks have ended")                           \
-  X(TIMEOUT, 2, "nothing came in time")                                    \
-  X(AGAIN, 3, "something is ready already: don't sleep")                   \
-  X(INTERRUPTED, 4, "a signal or feedlane_loader_interrupt")               \
-  X(SLOTS_HELD, 5, "the trainer holds every slot: release a batch")        \
-  X(ABANDONED, 6, "the trainer has given up this task: drop it")           \
-  X(E_ARGUMENT, -1, "an argument is out of its domain")                    \
-  X(E_STATE, -2, "not possible in this state")                             \
-  X(E_BUSY, -3, "another thread is in a call that allows one at once")     \
-  X(E_FORKED, -4, "the handle belongs to the parent process")              \
-  X(E_STALE, -5, "the token's generation has passed")                      \
-  X(E_MEMORY, -6, "too little memory")                                     \
-  X(E_LIMIT, -7, "a limit of the system or of the configuration")          \
-  X(E_OS, -8, "a system call failed")                                      \
-  X(E_ABI, -9, "versions or layouts differ")                               \
-  X(E_CORRUPT, -10, "the peer's memory or message does not hold together") \
-  X(E_PEER_DEAD, -11, "the peer has died or was never there")              \
-  X(E_SAMPLE, -12, "the data set failed for a sample")                     \
-  X(E_INIT, -13, "a worker could not set up its data set")                 \
-  X(E_HUNG, -14, "a worker passed its deadline")                           \
-  X(E_QUARANTINED, -15, "this batch has killed its worker too often")      \
-  X(E_RESTARTS, -16, "workers die more often than max_restarts allows")    \
-  X(E_DEVICE, -17, "the accelerator's driver failed")                      \
-  X(E_UNSUPPORTED, -18, "not in this build, or not on this system")
+#define FEEDLANE_STATUS_TABLE(X)                                                \
+  X(OK, 0, "done")                                                              \
+  X(END, 1, "the epoch or the tasks have ended")                                \
+  X(TIMEOUT, 2, "the timeout has expired")                                      \
+  X(AGAIN, 3, "something is ready already: don't sleep")                        \
+  X(INTERRUPTED, 4, "interrupted by a signal or feedlane_loader_interrupt")     \
+  X(SLOTS_HELD, 5, "the trainer holds every slot: release a batch")             \
+  X(ABANDONED, 6, "the trainer no longer needs this task: drop it")             \
+  X(E_ARGUMENT, -1, "an argument is invalid")                                   \
+  X(E_STATE, -2, "not possible in this state")                                  \
+  X(E_BUSY, -3, "another thread is in a call that allows one thread at a time") \
+  X(E_FORKED, -4, "the handle belongs to the parent process")                   \
+  X(E_STALE, -5, "the token is invalid, or was already released")               \
+  X(E_MEMORY, -6, "not enough memory")                                          \
+  X(E_LIMIT, -7, "a limit of the system or of the configuration was reached")   \
+  X(E_OS, -8, "a system call failed")                                           \
+  X(E_ABI, -9, "the versions or memory layouts do not match")                   \
+  X(E_CORRUPT, -10, "the peer's memory or message is invalid")                  \
+  X(E_PEER_DEAD, -11, "the peer has ended or never connected")                  \
+  X(E_SAMPLE, -12, "the data set failed for a sample")                          \
+  X(E_INIT, -13, "a worker could not set up its data set")                      \
+  X(E_HUNG, -14, "a worker or consumer missed its deadline")                    \
+  X(E_QUARANTINED, -15, "too many workers died while making this batch")        \
+  X(E_RESTARTS, -16, "workers have died more often than max_restarts allows")   \
+  X(E_DEVICE, -17, "the accelerator's driver failed")                           \
+  X(E_UNSUPPORTED, -18, "not supported by this build or this system")
 
 /** @{ The statuses; FEEDLANE_STATUS_TABLE has the meaning of each. */
 #define FEEDLANE_OK 0

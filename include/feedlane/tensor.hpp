@@ -107,7 +107,7 @@ constexpr bool is_same(feedlane_dtype a, feedlane_dtype b) noexcept {
 [[gnu::cold, gnu::noinline]] inline void refuse_dtype(Error& error, const feedlane_tensor& t,
                                                       feedlane_dtype wanted) noexcept {
   char text[160];
-  (void)std::snprintf(text, sizeof text, "tensor '%.32s' holds %s, asked for is %s", t.name, DtypeName(t.dtype).text,
+  (void)std::snprintf(text, sizeof text, "tensor '%.32s' has type %s, not %s", t.name, DtypeName(t.dtype).text,
                       DtypeName(wanted).text);
   error.refuse("dtype", t.dtype.code * 1000 + t.dtype.bits, wanted.code * 1000 + wanted.bits, text);
 }
@@ -116,7 +116,7 @@ constexpr bool is_same(feedlane_dtype a, feedlane_dtype b) noexcept {
   char text[160];
   const std::int64_t rows = t.ndim == 0 ? 0 : t.shape[0];
   if (t.ndim == 0)
-    (void)std::snprintf(text, sizeof text, "tensor '%.32s' has no dimension, so no row %zu", t.name, index);
+    (void)std::snprintf(text, sizeof text, "tensor '%.32s' has no dimensions, so it has no row %zu", t.name, index);
   else
     (void)std::snprintf(text, sizeof text, "tensor '%.32s' has no row %zu: its first dimension is %lld", t.name, index,
                         static_cast<long long>(rows));
@@ -126,7 +126,7 @@ constexpr bool is_same(feedlane_dtype a, feedlane_dtype b) noexcept {
 [[gnu::cold, gnu::noinline]] inline void refuse_tensor(Error& error, const char* of, std::size_t index,
                                                        std::size_t count) noexcept {
   char text[96];
-  (void)std::snprintf(text, sizeof text, "the %s has no tensor %zu, it has %zu", of, index, count);
+  (void)std::snprintf(text, sizeof text, "the %s has no tensor %zu: it has %zu tensors", of, index, count);
   error.refuse("tensor", static_cast<std::int64_t>(index), static_cast<std::int64_t>(count), text);
 }
 

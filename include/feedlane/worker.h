@@ -35,7 +35,7 @@ FEEDLANE_API int32_t feedlane_worker_fd(void);
  *  - TIMEOUT: the trainer did not answer in time.
  *  - E_PEER_DEAD: there is no trainer.
  *  - E_ABI, E_CORRUPT: the trainer's library lays out memory differently, or its message is invalid.
- *  - E_ARGUMENT: also if `fd` is of a loader of this process; its threads pass the loader.
+ *  - E_ARGUMENT: also if `fd` leads to a loader of this process: its worker threads must pass `l` instead.
  *  - E_OS: a system call failed.
  *
  * Thread safety: any thread. Waits.
@@ -84,7 +84,7 @@ FEEDLANE_API int32_t feedlane_worker_check(const feedlane_worker *w);
 FEEDLANE_API int32_t feedlane_worker_arm(feedlane_worker *w, int32_t *fd);
 /**
  * Allocates memory that lives until the current task is committed or failed. `align` is a power of two; 0 means 16.
- * Returns NULL without memory or without a task.
+ * Returns NULL if there is too little memory or no current task.
  *
  * Thread safety: one thread at a time.
  */

@@ -87,7 +87,7 @@ TEST_CASE("rows of a tensor with fewer of them than the batch, or none, or no di
   CHECK(error.found() == 3);
   CHECK(error.needed() == 3);
   CHECK((*batch)["scalar"].row<float>(0, error).empty());
-  CHECK(error.text() == "tensor 'scalar' has no dimension, so no row 0");
+  CHECK(error.text() == "tensor 'scalar' has no dimensions, so it has no row 0");
   CHECK((*batch)["scalar"].as<float>()[0] == 1);
 }
 

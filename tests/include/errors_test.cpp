@@ -174,9 +174,9 @@ TEST_CASE("a dtype's refusal names both types") {
   REQUIRE(batch);
   Error error;
   (void)(*batch)[0].as<feedlane::BFloat16>(error);
-  CHECK(error.text() == "tensor 'index' holds int64, asked for is bfloat16");
+  CHECK(error.text() == "tensor 'index' has type int64, not bfloat16");
   (void)(*batch)[0].as<bool>(error);
-  CHECK(error.text() == "tensor 'index' holds int64, asked for is bool");
+  CHECK(error.text() == "tensor 'index' has type int64, not bool");
 }
 
 TEST_CASE("a batch that was released, or moved from, is empty") {

@@ -74,9 +74,8 @@ void check_failures() {
   feedlane::Loader loader(options_of(order, wrong), error);
   loader.start_epoch(0, error);
   (void)loader.next(std::chrono::nanoseconds::max(), error);
-  check(
-      error.code() == FEEDLANE_E_SAMPLE && error.text().find("holds int64, asked for is float32") != error.text().npos,
-      error.what());
+  check(error.code() == FEEDLANE_E_SAMPLE && error.text().find("has type int64, not float32") != error.text().npos,
+        error.what());
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ function release(token::Token)
 end
 
 @noinline throw_released() =
-    throw(FeedlaneError(L.FEEDLANE_E_STALE, "this batch was released: the loop has gone on, or release! was called; " *
-                                            "keep(batch) keeps it, copy(array) copies it"))
+    throw(FeedlaneError(L.FEEDLANE_E_STALE, "this batch was released by the next iteration or by release!; " *
+                                            "use keep(batch) or copy(array)"))
 
 """
     BatchArray{T,N} <: DenseArray{T,N}

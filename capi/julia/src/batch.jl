@@ -24,7 +24,7 @@ raw(batch::Batch) = getfield(batch, :raw)
 
 Base.propertynames(::Batch{names}) where {names} = names === nothing ? () : names
 function Base.getproperty(batch::Batch{names}, name::Symbol) where {names}
-    names === nothing && throw(ArgumentError("the fields of this batch have no names: batch[1], batch[2], ..."))
+    names === nothing && throw(ArgumentError("the fields of this batch have no names: use batch[1], batch[2], ..."))
     return getfield(NamedTuple{names}(arrays(batch)), name)
 end
 Base.getindex(batch::Batch, number::Integer) = arrays(batch)[number]

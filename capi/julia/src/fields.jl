@@ -16,13 +16,13 @@ const DTYPES = Pair{DataType,L.feedlane_dtype}[
 @generated function dtype_of(::Type{T}) where {T}
     found = findfirst(pair -> pair.first === T, DTYPES)
     found === nothing && return :(throw(ArgumentError(
-        "elements of type $T cannot be in a batch: numbers of Julia's own types, complex ones and Bool can")))
+        "elements of type $T are not supported: use Bool, or a real or complex number type of Base")))
     return DTYPES[found].second
 end
 
 function type_of(dtype::L.feedlane_dtype)
     found = findfirst(pair -> pair.second.code == dtype.code && pair.second.bits == dtype.bits && dtype.lanes <= 1, DTYPES)
-    found === nothing && throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "elements of dtype $dtype have no type in Julia"))
+    found === nothing && throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "elements of dtype $dtype have no Julia type"))
     return DTYPES[found].first
 end
 
@@ -77,7 +77,7 @@ end
 @noinline function throw_other_tensor(address, T, M)
     tensor = unsafe_load(address)
     throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "field $(unsafe_string(tensor.name)) was declared with elements of " *
-        "$T and $M dimensions, the data set has made $(type_of(tensor.dtype)) and $(tensor.ndim)"))
+        "$T and $M dimensions, but the data set wrote $(type_of(tensor.dtype)) and $(tensor.ndim)"))
 end
 
 "The arrays of the tensors at `tensors`, one for each type in A."

@@ -103,7 +103,7 @@ The number of batches in an epoch.
 """
 function Base.length(loader::Loader)
     batches = reading(info_of, loader).batches
-    batches < 0 && throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "the sampler does not know its length"))
+    batches < 0 && throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "the sampler's length is unknown"))
     return Int(batches)
 end
 
@@ -187,7 +187,7 @@ end
 "The arrays. A batch that lacks declared tensors, or has other ones, is released."
 function arrays_held(::Type{A}, token, raw) where {A}
     try
-        raw.tensor_count >= fieldcount(A) || throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "a batch without all declared fields"))
+        raw.tensor_count >= fieldcount(A) || throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "the batch lacks declared fields"))
         return arrays_of(A, token, raw.tensors)
     catch
         release(token)

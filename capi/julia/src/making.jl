@@ -41,14 +41,15 @@ getobs!(row::Row, data, index) = store!(row, getobs(data, index))
 "Copies a sample into its row. If the sample differs from the declaration, throws an error that names the field."
 @inline function store!(row::Row{names}, sample::NamedTuple{own}) where {names,own}
     if names !== nothing
-        Set(own) == Set(names) || throw(ArgumentError("the fields $(join(names, ", ")) were declared, the sample has $(join(own, ", "))"))
+        Set(own) == Set(names) || throw(ArgumentError(
+            "the fields $(join(names, ", ")) were declared, but the sample has $(join(own, ", "))"))
         return store_each!(getfield(row, :specs), getfield(row, :addresses), Tuple(NamedTuple{names}(sample)))
     end
     return store!(row, Tuple(sample))
 end
 @inline store!(row::Row{names,S}, sample::Tuple) where {names,S<:Tuple} =
     length(sample) == fieldcount(S) ? store_each!(getfield(row, :specs), getfield(row, :addresses), sample) :
-    throw(ArgumentError("$(fieldcount(S)) fields were declared, the sample has $(length(sample))"))
+    throw(ArgumentError("$(fieldcount(S)) fields were declared, but the sample has $(length(sample))"))
 @inline store!(row::Row, sample) = store!(row, (sample,))
 
 store_each!(::Tuple{}, ::Tuple{}, ::Tuple{}) = nothing
@@ -75,7 +76,7 @@ end
 
 @noinline function throw_other_field(spec::Spec{T,N}, value) where {T,N}
     found = value isa AbstractArray ? "$(eltype(value)) $(size(value))" : string(typeof(value))
-    throw(ArgumentError("field $(spec.name) was declared as $T $(spec.dims), the sample has $found"))
+    throw(ArgumentError("field $(spec.name) was declared as $T $(spec.dims), but the sample has $found"))
 end
 
 "An exception as one line (of which the library keeps 383 bytes), and with its backtrace."

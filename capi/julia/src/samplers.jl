@@ -79,7 +79,7 @@ end
 
 "The members for a rank. World 0: the library finds the rank."
 function rank_of(rank, world)
-    (rank === nothing) == (world === nothing) || throw(ArgumentError("rank and world are given together"))
+    (rank === nothing) == (world === nothing) || throw(ArgumentError("rank and world must be given together"))
     return (rank=something(rank, 0), world=something(world, 0))
 end
 
@@ -134,7 +134,8 @@ function mixture_sampler(lengths, weights; num_samples=0, seed=0, window=0, stag
                          rank=nothing, world=nothing)
     sizes, shares, from = collect(Int64, lengths), vec(collect(Float64, weights)), collect(Int64, stages)
     length(shares) == length(sizes) * length(from) ||
-        throw(ArgumentError("$(length(shares)) weights, wanted are $(length(from)) stages of $(length(sizes)) sources"))
+        throw(ArgumentError("$(length(shares)) weights for $(length(from)) stages of $(length(sizes)) sources: " *
+                            "each stage must have one weight per source"))
     return Sampler(L.FEEDLANE_SAMPLER_MIXTURE; lengths=sizes, count=length(sizes), weights=shares, from=from,
                    stages=length(from), num_samples=num_samples, seed=seed % UInt64, window=window, no_shuffle=!shuffle,
                    drop_last=drop_last, rank_of(rank, world)...)

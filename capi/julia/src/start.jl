@@ -25,7 +25,8 @@ function start_of(data, worker, config, setup)
     if worker !== nothing
         return worker isa Cmd ? worker.exec : collect(String, worker), bytes_of_config(config)
     elseif script[] !== nothing
-        setup === nothing || throw(ArgumentError("setup is for workers that get the data set serialized; this script calls worker_main"))
+        setup === nothing || throw(ArgumentError(
+            "setup is not allowed, because this script calls worker_main: put the setup into the script"))
         return [julia_command(); script[]; ARGS], bytes_of_config(config)
     end
     path = setup isa AbstractString ? abspath(setup) : setup

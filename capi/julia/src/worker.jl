@@ -28,7 +28,7 @@ end
 "Runs a worker that receives its data set serialized. The script `worker.jl` calls it."
 function job_main()
     fd = L.feedlane_worker_fd()
-    fd < 0 && error("to be started by a trainer")
+    fd < 0 && error("this script must be started by a trainer")
     exit(run_worker(fd, open_job))
 end
 

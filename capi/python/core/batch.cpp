@@ -25,7 +25,7 @@ const Batch* held(PyObject* self) {
   const Batch* const b = batch_of(self);
   if (!b->is_held) return raise(FEEDLANE_E_STALE, "the batch was released");
   if (b->forks != forks())
-    return raise(FEEDLANE_E_FORKED, "the batch belongs to the parent process: its memory isn't mapped here");
+    return raise(FEEDLANE_E_FORKED, "the batch belongs to the parent process, and its memory is not mapped here");
   return b;
 }
 
@@ -94,7 +94,7 @@ PyObject* metadata(PyObject* self, PyObject* most) {
 const feedlane_tensor* tensor_of(const Batch* b, long long number) {
   if (b == nullptr || PyErr_Occurred() != nullptr) return nullptr;
   if (number >= 0 && static_cast<std::uint64_t>(number) < b->batch.tensor_count) return &b->batch.tensors[number];
-  PyErr_Format(PyExc_IndexError, "tensor %lld of %llu", number, static_cast<unsigned long long>(b->batch.tensor_count));
+  PyErr_Format(PyExc_IndexError, "tensor %lld does not exist: the batch has %llu tensors", number, static_cast<unsigned long long>(b->batch.tensor_count));
   return nullptr;
 }
 
@@ -185,13 +185,13 @@ Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch, bool is_read
 std::uint64_t token_in(PyObject* batch, const feedlane_loader* loader) {
   if (PyObject_IsInstance(batch, types.batch) != 1) {
     if (PyErr_Occurred() == nullptr)
-      PyErr_SetString(PyExc_TypeError, "a Batch is needed, as Loader.batches() yields them");
+      PyErr_SetString(PyExc_TypeError, "must be a Batch from Loader.batches()");
     return 0;
   }
   const Batch* const b = held(batch);
   if (b == nullptr) return 0;
   if (b->loader == loader) return b->batch.token;
-  (void)raise(FEEDLANE_E_ARGUMENT, "the batch is of another loader");
+  (void)raise(FEEDLANE_E_ARGUMENT, "the batch belongs to another loader");
   return 0;
 }
 

@@ -257,7 +257,7 @@ Ref Collation::container(PyObject* value, PyObject* keys) const {
 Ref collate_batch(PyObject* samples, PyObject* leaves, PyObject* fallback) {
   const bool is_tuple = PyTuple_Check(samples) != 0;
   const Py_ssize_t count = PySequence_Size(samples);
-  if (count == 0) PyErr_SetString(PyExc_IndexError, "a batch of no samples");
+  if (count == 0) PyErr_SetString(PyExc_IndexError, "a batch has no samples");
   if (count <= 0) return {};
   Column column(count);
   for (Py_ssize_t i = 0; column && i < count; i++)
@@ -269,7 +269,7 @@ PyObject* collate_batch_of(PyObject*, PyObject* args) {
   PyObject *samples = nullptr, *leaves = nullptr, *fallback = nullptr;
   if (PyArg_ParseTuple(args, "OO!O:collate_batch", &samples, &PyList_Type, &leaves, &fallback) == 0) return nullptr;
   if (PyTuple_Check(samples) == 0 && PyList_Check(samples) == 0)
-    return PyErr_Format(PyExc_TypeError, "samples are a list or a tuple");
+    return PyErr_Format(PyExc_TypeError, "samples must be a list or a tuple");
   look_for_torch();
   return collate_batch(samples, leaves, fallback).release();
 }

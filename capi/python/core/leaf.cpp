@@ -68,7 +68,7 @@ PyObject* fill(PyObject* self, PyObject* memory) {
   if (fits) copy_rows(leaf, static_cast<char*>(buffer.buf));
   PyBuffer_Release(&buffer);
   if (!fits)
-    return PyErr_Format(PyExc_ValueError, "memory of %zd bytes for a leaf of %llu", buffer.len,
+    return PyErr_Format(PyExc_ValueError, "the memory has %zd bytes, but the tensor takes %llu", buffer.len,
                         static_cast<unsigned long long>(bytes));
   Py_RETURN_NONE;
 }

@@ -206,7 +206,7 @@ PyObject* close(PyObject* self, PyObject*) {
     free_unused(loader);
   } else {
     loader.owned = same;
-    return raise(s, "close was called in a callback of this loader: call it when that has returned");
+    return raise(s, "close was called in a callback of this loader: call it after the callback has returned");
   }
   Py_RETURN_NONE;
 }
@@ -220,7 +220,7 @@ PyObject* begin(PyObject* self, PyObject* epoch) {
   if (number == -1 && PyErr_Occurred() != nullptr) return nullptr;
   const LoaderCall call(self_of(self));
   if (call.handle() == nullptr) return nullptr;
-  if (self_of(self).nexts > 0) return raise(FEEDLANE_E_BUSY, "another thread waits for the next batch of this loader");
+  if (self_of(self).nexts > 0) return raise(FEEDLANE_E_BUSY, "another thread is already waiting for a batch of this loader");
   if (!check(unlocked([&] { return feedlane_loader_begin(call.handle(), number, error_room()); }))) return nullptr;
   self_of(self).turn++;
   Py_RETURN_NONE;
@@ -340,7 +340,7 @@ PyType_Spec loader_spec = {"feedlane._core.Loader", sizeof(Loader), 0, Py_TPFLAG
 
 Loader* loader_of(PyObject* object) {
   if (Py_TYPE(object) == loader_type) return &self_of(object);
-  PyErr_Format(PyExc_TypeError, "%R is no Loader", object);
+  PyErr_Format(PyExc_TypeError, "%R is not a Loader", object);
   return nullptr;
 }
 

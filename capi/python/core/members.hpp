@@ -58,7 +58,7 @@ bool from_python(PyObject* object, const char* name, Integer& value) {
     value = static_cast<Integer>(wide);
     if (value == wide) return true;
   }
-  PyErr_Format(PyExc_OverflowError, "%s=%R: not an integer of %zu bits", name, object, sizeof(Integer) * 8);
+  PyErr_Format(PyExc_OverflowError, "%s=%R: must be an integer of %zu bits", name, object, sizeof(Integer) * 8);
   return false;
 }
 

@@ -157,7 +157,7 @@ bool add_constants(PyObject* module) {
 // Another library than the one that this was compiled for, found at run time.
 bool check_abi() {
   if (feedlane_abi_version() == FEEDLANE_ABI) return true;
-  PyErr_Format(PyExc_ImportError, "libfeedlane has binary interface %u, this package is for %d", feedlane_abi_version(),
+  PyErr_Format(PyExc_ImportError, "libfeedlane has binary interface %u, but this package needs %d", feedlane_abi_version(),
                static_cast<int>(FEEDLANE_ABI));
   return false;
 }

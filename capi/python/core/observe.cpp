@@ -215,7 +215,7 @@ PyObject* get_trace(PyObject* self, PyObject* from) {
       if (s == FEEDLANE_OK) first = all.back().sequence + 1;
     }
     if (s == FEEDLANE_OK && info.trace == 0)
-      return raise(FEEDLANE_E_STATE, "no trace is kept: say trace=, or set FEEDLANE_TRACE");
+      return raise(FEEDLANE_E_STATE, "no trace is recorded: pass trace=, or set FEEDLANE_TRACE");
     if (s != FEEDLANE_OK && s != FEEDLANE_END) return refuse(self, s);
     return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(all.data()),
                                      static_cast<Py_ssize_t>(all.size() * sizeof(Record)));

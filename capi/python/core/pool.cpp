@@ -95,7 +95,7 @@ PyType_Spec pool_spec = {"feedlane._core.Pool", sizeof(Pool), 0, Py_TPFLAGS_DEFA
 
 feedlane_pool* pool_handle(PyObject* object) {
   if (Py_TYPE(object) == pool_type) return pool_of(object)->handle;
-  PyErr_Format(PyExc_TypeError, "%R is no Pool", object);
+  PyErr_Format(PyExc_TypeError, "%R is not a Pool", object);
   return nullptr;
 }
 

@@ -26,12 +26,12 @@ std::int32_t next_batch(void* self, std::int64_t* indices, std::uint64_t cap, st
   const std::lock_guard lock(*queue.mutex);
   if (queue.batches->empty()) {
     if (queue.is_ended) return FEEDLANE_END;
-    (void)PyOS_snprintf(error->text, sizeof error->text, "no batch was pushed: an error of this package");
+    (void)PyOS_snprintf(error->text, sizeof error->text, "no batch was pushed, which is a bug in this package");
     return FEEDLANE_E_STATE;
   }
   const std::vector<std::int64_t>& batch = queue.batches->front();
   if (batch.size() > cap) {
-    (void)PyOS_snprintf(error->text, sizeof error->text, "a batch of %zu indices, %llu at most", batch.size(),
+    (void)PyOS_snprintf(error->text, sizeof error->text, "a batch has %zu indices, but at most %llu are allowed", batch.size(),
                         static_cast<unsigned long long>(cap));
     return FEEDLANE_E_ARGUMENT;
   }

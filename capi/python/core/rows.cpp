@@ -88,7 +88,7 @@ class Batches {
     auto tensor = init<feedlane_field>();
     if (!set_type(tensor, code, bits, shape)) return false;
     if (tensor.ndim >= FEEDLANE_MAX_NDIM) {
-      PyErr_Format(PyExc_ValueError, "field %R has %d dimensions beside the rows, of %d at most", name, tensor.ndim,
+      PyErr_Format(PyExc_ValueError, "field %R has %d dimensions in addition to the rows, but at most %d are allowed", name, tensor.ndim,
                    FEEDLANE_MAX_NDIM - 1);
       return false;
     }
@@ -137,7 +137,7 @@ class Batches {
   static bool refuse_kept(PyObject* dataset) {
     const Ref name(PyType_GetName(Py_TYPE(dataset)));
     if (name)
-      PyErr_Format(PyExc_TypeError, "%U.fetch has kept an array: its memory is the loader's again when it returns",
+      PyErr_Format(PyExc_TypeError, "%U.fetch has kept an array, but its memory belongs to the loader after fetch returns",
                    name.get());
     return false;
   }
@@ -190,7 +190,7 @@ PyType_Spec rows_spec = {"feedlane._core.Rows", sizeof(Rows), 0, Py_TPFLAGS_DEFA
 
 bool write_rows(PyObject* rows, PyObject* dataset, const feedlane_task* task) {
   if (Py_TYPE(rows) != rows_type) {
-    PyErr_SetString(PyExc_TypeError, "no Rows");
+    PyErr_SetString(PyExc_TypeError, "not a Rows object");
     return false;
   }
   try {

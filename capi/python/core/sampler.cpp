@@ -131,7 +131,7 @@ struct Arrays {
         !from.read(members, "from_"))
       return false;
     if (indices.is_given() && (lengths.is_given() || weights.is_given())) {  // `count` is the length of one of them
-      PyErr_SetString(PyExc_ValueError, "indices are given together with lengths or weights");
+      PyErr_SetString(PyExc_ValueError, "indices cannot be combined with lengths or weights");
       return false;
     }
     config.indices = indices.data();
@@ -142,7 +142,7 @@ struct Arrays {
     config.count = indices.is_given() ? indices.count() : lengths.is_given() ? lengths.count() : weights.count();
     const std::uint64_t parts = std::max<std::uint64_t>(config.stages, 1);
     if (!weights.is_given() || (weights.count() / parts == config.count && weights.count() % parts == 0)) return true;
-    PyErr_Format(PyExc_ValueError, "%zu lengths and %zu weights for %zu stages: each stage needs a weight per length",
+    PyErr_Format(PyExc_ValueError, "%zu lengths, %zu weights and %zu stages: each stage must have one weight per length",
                  std::size_t{lengths.count()}, std::size_t{weights.count()}, std::size_t{parts});
     return false;
   }
@@ -217,7 +217,7 @@ Ref new_sampler(const feedlane_sampler_config& config, PyObject* source, PyObjec
 
 const feedlane_sampler* sampler_handle(PyObject* object) {
   if (Py_TYPE(object) == sampler_type) return sampler_of(object)->handle;
-  PyErr_Format(PyExc_TypeError, "%R is no Sampler", object);
+  PyErr_Format(PyExc_TypeError, "%R is not a Sampler", object);
   return nullptr;
 }
 

@@ -16,7 +16,7 @@ struct Task {
 // Null with an exception: it is over.
 const feedlane_task* task_of(PyObject* self) {
   const feedlane_task* const task = reinterpret_cast<Task*>(self)->task;
-  if (task == nullptr) (void)raise(FEEDLANE_E_STATE, "the task is over");
+  if (task == nullptr) (void)raise(FEEDLANE_E_STATE, "the task has ended");
   return task;
 }
 

@@ -137,7 +137,7 @@ class Loop {
       const Py_ssize_t count = PySequence_Size(samples.get());
       if (!counts_ || count == static_cast<Py_ssize_t>(task->count))
         return collate_batch(samples.get(), leaves, batch_.get());
-      PyErr_Format(PyExc_RuntimeError, "__getitems__ was asked for %llu samples and returned %zd",
+      PyErr_Format(PyExc_RuntimeError, "__getitems__ was called with %llu indices, but returned %zd samples",
                    static_cast<unsigned long long>(task->count), count);
       return {};
     }

@@ -51,14 +51,14 @@ class BatchTensor:
     def __dlpack__(self, *, stream: object = None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
         if stream is not None:
-            raise BufferError(f"stream {stream!r}: memory of the CPU has no streams")
+            raise BufferError(f"stream={stream!r}: must be None, because CPU memory has no streams")
         is_versioned = max_version is not None and max_version[0] >= 1
         if self._batch.is_read_only and not is_versioned:
-            raise BufferError("a consumer's memory is read-only, which DLPack can say from version 1.0 on: the caller asks for an "
-                              "older one. Take .numpy() or .torch(); for JAX jax.device_put(tensor.numpy()), for Paddle "
+            raise BufferError("a consumer's memory is read-only, but the caller uses a DLPack version below 1.0, which cannot "
+                              "express this. Use .numpy() or .torch(); for JAX jax.device_put(tensor.numpy()), for Paddle "
                               "paddle.to_tensor(tensor.numpy())")
         if dl_device not in (None, _CPU) or copy:
-            raise BufferError("shared as it is, on the CPU: it isn't copied, to no other device either")
+            raise BufferError("the tensor can only be shared without a copy, on the CPU")
         return self._batch._capsule(self._index, is_versioned)
 
     def numpy(self) -> npt.NDArray[Any]:
@@ -75,7 +75,7 @@ class BatchTensor:
         """For np.asarray: the array of numpy(), which keeps the batch's memory valid."""
         array = self.numpy()
         if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
-            raise ValueError(f"{self.dtype} can't become {np.dtype(dtype)} without a copy")
+            raise ValueError(f"{self.dtype} cannot be converted to {np.dtype(dtype)} without a copy")
         return np.array(array, dtype) if copy else array if dtype is None else array.astype(dtype, copy=False)
 
     @property
@@ -83,7 +83,7 @@ class BatchTensor:
         """As in numpy's arrays. Its data is an object that keeps the batch's memory valid."""
         array = self.numpy()
         if array.dtype.kind == "V":  # a type of ml_dtypes, which the interface cannot name; numpy then calls __array__
-            raise AttributeError(f"no __array_interface__ of {self.dtype}")
+            raise AttributeError(f"numpy has no {self.dtype}, so __array_interface__ is not available")
         described = array.__array_interface__
         return {"version": 3, "shape": array.shape, "typestr": described["typestr"], "descr": described["descr"],
                 "data": array.reshape(-1).view(np.uint8) if array.size else b""}
@@ -110,7 +110,7 @@ class BatchTensor:
 
 def warn_of_torch(stacklevel: int) -> None:
     """Warns that torch tensors over a consumer's memory must not be written."""
-    warnings.warn("torch tensors of a shared loader are in read-only memory, which torch doesn't know: an operation in place ends the "
+    warnings.warn("torch tensors of a shared loader are in read-only memory, which torch does not detect: an operation in place ends the "
                   "process with SIGSEGV. clone() them before, or copy them to a device", errors.ReadOnlyWarning,
                   stacklevel=stacklevel + 1)
 
@@ -183,7 +183,7 @@ class Batch(_core.Batch):
                 return self._fields()
             return tree.build(plan, lambda leaf, owner: self._convert(BatchTensor(self, leaf), owner))
         except (values.Malformed, ImportError) as reason:  # ImportError: a torch tensor, but torch is missing
-            raise errors.make(_core.E_CORRUPT, f"what the worker wrote of the batch's structure: {reason}", worker=self.worker,
+            raise errors.make(_core.E_CORRUPT, f"the worker wrote an invalid batch structure: {reason}", worker=self.worker,
                               attempt=self.attempt, epoch=self.epoch, batch=self.number) from reason
 
     def record_stream(self, stream: Any) -> None:

@@ -35,7 +35,7 @@ class BatchDataset:
 
     def __getitem__(self, index: int) -> NoReturn:
         """Raises TypeError, because there are only batches."""
-        raise TypeError("a BatchDataset makes whole batches: it is for Loader(fields=...)")
+        raise TypeError("a BatchDataset has no single samples: use it with Loader(fields=...)")
 
 
 def check(dataset: object, *, fields: bool, batched: bool, iterable: bool, collate_fn: bool, policy: bool) -> None:
@@ -43,15 +43,15 @@ def check(dataset: object, *, fields: bool, batched: bool, iterable: bool, colla
     if not isinstance(dataset, BatchDataset):
         return
     if iterable:
-        raise ValueError("a BatchDataset is asked for indices: it can't be an iterable data set too")
+        raise ValueError("a BatchDataset cannot be an iterable data set")
     if not fields:
-        raise ValueError("a BatchDataset writes declared arrays: give fields")
+        raise ValueError("a BatchDataset needs fields, the arrays that it writes")
     if not batched:
-        raise ValueError("a BatchDataset makes batches: batch_size can't be None")
+        raise ValueError("batch_size=None is not allowed with a BatchDataset")
     if collate_fn:
-        raise ValueError("a BatchDataset leaves nothing to collate: no collate_fn")
+        raise ValueError("collate_fn is not allowed with a BatchDataset, which makes batches itself")
     if policy:
-        raise ValueError("retries, substitute and skip_budget are for data sets that are asked for single samples")
+        raise ValueError("retries, substitute and skip_budget are not allowed with a BatchDataset, which has no single samples")
 
 
 def rows_of(dataset: Any, declared: Sequence[tuple[Any, ...]] | None) -> _core.Rows | None:

@@ -50,7 +50,7 @@ def _same(samples: abc.Sequence[Any], what: str, describe: abc.Callable[[Any], A
     first = describe(samples[0])
     for position, sample in enumerate(samples):
         if describe(sample) != first:
-            raise TypeError(f"the batch's sample {position} has {what} {describe(sample)}, its first one {first}")
+            raise TypeError(f"the batch's sample {position} has {what} {describe(sample)}, but its first sample has {first}")
     return first
 
 
@@ -60,11 +60,11 @@ def torch_leaf(tensors: abc.Sequence[Any], stacked: bool) -> Leaf:
     torch = sys.modules["torch"]
     for position, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"the batch's sample {position} is of {type(tensor)}, its first one a tensor")
+            raise TypeError(f"the batch's sample {position} is of {type(tensor)}, but its first sample is a tensor")
         if not _is_dense(tensor):
             raise TypeError(f"tensors must be dense and on the CPU, not {tensor.layout} on {tensor.device}")
         if tensor.requires_grad:
-            raise RuntimeError("a tensor of the batch requires gradients, which don't cross the border of a process: detach() it")
+            raise RuntimeError("a tensor of the batch requires gradients, which cannot be sent to another process: detach() it")
     kind = functools.reduce(torch.promote_types, (t.dtype for t in tensors))
     return leaf_of_tensors(tensors, kind, _same(tensors, "shape", lambda t: tuple(t.shape)), stacked)
 
@@ -140,7 +140,7 @@ def array_leaf(arrays: abc.Sequence[Any], stacked: bool) -> Leaf:
     """As torch_leaf, for arrays."""
     for position, found in enumerate(arrays):
         if not isinstance(found, (np.ndarray, np.generic)):
-            raise TypeError(f"the batch's sample {position} is of {type(found)}, its first one an array")
+            raise TypeError(f"the batch's sample {position} is of {type(found)}, but its first sample is an array")
     common = _common_type([a.dtype for a in arrays])
     dtype: DType | str
     name = dtypes.beyond_dlpack(common)
@@ -173,7 +173,7 @@ def _type_of(number: Any) -> np.dtype[Any]:
     for python, dtype in (bool, np.bool_), (int, np.int64), (float, np.float32), (complex, np.complex64):
         if isinstance(number, python):
             return np.dtype(dtype)
-    raise TypeError(f"a sample of {type(number)} among numbers")
+    raise TypeError(f"samples of one batch mix numbers with {type(number)}")
 
 
 def _number_leaf(numbers: Any, dtype: npt.DTypeLike) -> Leaf:
@@ -187,7 +187,7 @@ def _mixed_leaf(numbers: abc.Sequence[Any]) -> Leaf:
     try:
         return _number_leaf(numbers, dtype)
     except OverflowError:
-        raise OverflowError("an integer of the batch is beyond int64, the 64-bit type of all of them") from None
+        raise OverflowError("an integer of the batch does not fit into int64") from None
 
 
 class Unusual(Exception):
@@ -335,7 +335,7 @@ def _as_array(value: Any) -> npt.NDArray[Any]:
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError) as reason:
-        raise TypeError(f"a {type(value).__module__}.{type(value).__qualname__} is no array of numpy's, and can't become one: "
+        raise TypeError(f"a {type(value).__module__}.{type(value).__qualname__} cannot be converted to a numpy array: "
                         f"{reason}") from reason
 
 

@@ -48,7 +48,7 @@ class Consumer(iteration.Batches):
         """The number of batches in an epoch for this consumer. Raises TypeError if the feeder does not know it."""
         length = self._core.info()["batches"]
         if length < 0:
-            raise TypeError("this loader doesn't know how many batches there are")
+            raise TypeError("this loader has no length: the number of its batches is unknown")
         return length
 
     def _begin(self) -> _core.Loader:
@@ -65,10 +65,10 @@ class Consumer(iteration.Batches):
 
     def load_state_dict(self, state: Mapping[str, bytes]) -> NoReturn:
         """Raises StateError: only the feeder's loader can load a state."""
-        raise errors.make(_core.E_STATE, "the order is the feeder's: load the state there, before consumers come")
+        raise errors.make(_core.E_STATE, "the feeder decides the order: load the state there, before consumers join")
 
     def _figures(self) -> observe.Figures:
-        return observe.Nothing(_core.E_STATE, "the workers are the feeder's: ask its loader")
+        return observe.Nothing(_core.E_STATE, "a consumer has no workers: use the feeder's loader")
 
 
 def join(feeder: feeding.Place | int | str | os.PathLike[str], *, id: int | None = None, lag: feeding.Lag | None = None,
@@ -89,10 +89,10 @@ def join(feeder: feeding.Place | int | str | os.PathLike[str], *, id: int | None
     if tensors not in ("numpy", "torch"):
         raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
     if batch_timeout < 0:
-        raise ValueError("a time can't be negative")
+        raise ValueError(f"batch_timeout={batch_timeout!r}: must not be negative")
     timeout_ns = feeding.nanoseconds(timeout)
     if not isinstance(feeder, (str, os.PathLike)) and (id is not None or lag is not None or evict_after is not None):
-        raise ValueError("id, lag and evict_after are said where the place is opened, or with a path")
+        raise ValueError("id, lag and evict_after are allowed only with a path: for a descriptor pass them to open_consumer")
     torch = importlib.import_module("torch") if tensors == "torch" else None
     config = feeding.consumer_config(id, "block" if lag is None else lag, evict_after)
     if isinstance(feeder, (str, os.PathLike)):

@@ -150,10 +150,9 @@ class DataLoader(torch_arguments.Arguments[_T], observe.Observed):
 
     def _figures(self) -> observe.Figures:
         if self._torchs_own():
-            return observe.Nothing(_core.E_UNSUPPORTED, f"nothing is measured: torch's own loader makes the batches of {self._torchs_own()}")
+            return observe.Nothing(_core.E_UNSUPPORTED, f"no measurements: torch's own loader makes the batches of {self._torchs_own()}")
         if self.num_workers == 0:
-            return observe.Nothing(_core.E_UNSUPPORTED, "nothing is measured: with num_workers=0 torch makes the batches in the "
-                                   "loop, which waits for all of that time")
+            return observe.Nothing(_core.E_UNSUPPORTED, "no measurements: with num_workers=0 torch makes the batches in the loop")
         if self._source is None:
             return observe.Nothing(_core.E_STATE, "no iteration has begun")
         return self._source.figures
@@ -166,7 +165,8 @@ class DataLoader(torch_arguments.Arguments[_T], observe.Observed):
         threads. Raises ValueError if fewer than `behind` batches have come, and StateError if the states that far back are no
         longer known."""
         if self._torchs_own():
-            raise errors.make(_core.E_UNSUPPORTED, f"{self._torchs_own()} have no state: torch's own loader makes their batches")
+            raise errors.make(_core.E_UNSUPPORTED, f"state_dict is not available for {self._torchs_own()}, whose batches are "
+                              "made by torch's own loader")
         if self._resume is not None:
             return self._resume
         if self._position is None:

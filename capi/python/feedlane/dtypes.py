@@ -28,7 +28,7 @@ def of_numpy(dtype: npt.DTypeLike | str) -> tuple[DType, np.dtype[Any]]:
     dtype = np.dtype(str(dtype).removeprefix("torch.") if _is_of_torch(dtype) else dtype)
     code = _CODES.get(dtype.kind) if name is None else None
     if code is None or dtype.itemsize > 16 or (dtype.kind == "f" and dtype.itemsize > 8):
-        raise TypeError(f"tensors can't be of {dtype}")
+        raise TypeError(f"tensors of type {dtype} are not supported")
     return (code, dtype.itemsize * 8), dtype.newbyteorder("=")
 
 

@@ -91,14 +91,14 @@ def consumer_config(id: int | None, lag: Lag, evict_after: float | None) -> tupl
     """Returns the arguments as the compiled module takes them. Raises ValueError if one is out of its domain."""
     number = -1 if id is None else errors.whole("id", id, 0, 2**31 - 1)
     if evict_after is not None and (lag != "evict" or not 0 < evict_after < 2**33):
-        raise ValueError(f'evict_after={evict_after!r}: must be above 0 seconds, and goes with lag="evict"')
+        raise ValueError(f'evict_after={evict_after!r}: must be above 0 seconds, and is allowed only with lag="evict"')
     return number, errors.choice("lag", lag, _LAGS), max(1, int(evict_after * 1e9)) if evict_after is not None else 0
 
 
 def nanoseconds(timeout: float | None) -> int:
     """Converts a time in seconds; None: no limit. Raises ValueError if the time is negative."""
     if timeout is not None and not timeout >= 0:
-        raise ValueError(f"timeout={timeout!r}: a time can't be negative")
+        raise ValueError(f"timeout={timeout!r}: must not be negative")
     return _core.FOREVER if timeout is None else int(min(timeout, 2**33) * 1e9)
 
 
@@ -108,15 +108,15 @@ def configuration(share: str | None, consumers: int | None, path: str | os.PathL
     other."""
     if share is None:
         if consumers is not None or path is not None or tail:
-            raise ValueError("consumers, share_path and share_tail go with share")
+            raise ValueError("consumers, share_path and share_tail are allowed only with share")
         return {}
     found = errors.choice("share", share, _SHARES)
     if tensors != "numpy":
-        raise ValueError(f"tensors={tensors!r}: a shared loader yields nothing here, say it to feedlane.join")
+        raise ValueError(f"tensors={tensors!r}: a shared loader yields no batches; pass it to feedlane.join")
     if progress:
-        raise ValueError("progress is of a loop, which a shared loader doesn't have")
+        raise ValueError("progress is not available on a shared loader")
     if path is not None and (not os.fspath(path) or b"\0" in os.fsencode(path)):
-        raise ValueError(f"share_path={path!r}: a socket's path is not empty and has no zero byte; None: no socket")
+        raise ValueError(f"share_path={path!r}: must be None or a path that is not empty and has no zero byte")
     return {"share": found, "consumers": errors.whole("consumers", 1 if consumers is None else consumers, 1, 2**31 - 1),
             "share_tail": bool(tail)}
 
@@ -184,7 +184,7 @@ class Feeder(iteration.Batches):
         timeout_ns = nanoseconds(timeout)
         self._check_shared()
         if self._is_serving:
-            raise errors.make(_core.E_STATE, "the epoch is not over: serve() until it returns True")
+            raise errors.make(_core.E_STATE, "the epoch is not over: call serve() until it returns True")
         self._end_untold = False
         return self._core.serve(timeout_ns) == _core.END
 
@@ -226,12 +226,12 @@ class Feeder(iteration.Batches):
 
     def _check_shared(self) -> None:
         if self.share is None:
-            raise errors.make(_core.E_STATE, 'the loader isn\'t shared: say Loader(share="every"), or "deal"')
+            raise errors.make(_core.E_STATE, 'the loader is not shared: use Loader(share="every") or "deal"')
 
     def _cursor(self, whole: bool) -> Iterator[Any]:
         if self.share is not None:
-            raise errors.make(_core.E_STATE, "a shared loader's batches go to its consumers: serve() delivers them, feedlane.join "
-                              "in another process yields them")
+            raise errors.make(_core.E_STATE, "a shared loader yields no batches: call serve() here, and iterate over feedlane.join() "
+                              "in other processes")
         return super()._cursor(whole)
 
     def _leave_consumers(self) -> None:
@@ -239,6 +239,6 @@ class Feeder(iteration.Batches):
         if self.share is None:
             return
         if not self._core.is_closed and any(consumer.state != "none" for consumer in self._consumers()):
-            raise errors.make(_core.E_STATE, "load the state before consumers come: they have joined the loader as it is")
+            raise errors.make(_core.E_STATE, "load the state before consumers join")
         self.close()  # two loaders cannot have the same share_path
         self._is_serving = self._end_untold = False

@@ -22,7 +22,8 @@ def sent(wanted: Any, is_batch: bool, most: int = LARGEST) -> Sequence[int]:
         return (wanted,) if _is_plain(wanted) else packed(wanted, 1, most)
     rows = len(wanted) if hasattr(wanted, "__len__") else 1
     if rows > most:
-        raise ValueError(f"a batch of {rows} indices, {most} at most: give the batch sampler an attribute batch_size")
+        raise ValueError(f"the batch sampler yielded {rows} indices, but at most {most} are allowed: give it an "
+                         f"attribute batch_size")
     if type(wanted) is list and wanted and all(map(_is_plain, wanted)):
         return wanted
     return packed(wanted, rows, most)
@@ -39,7 +40,7 @@ def packed(index: Any, rows: int, most: int = LARGEST) -> array.array[int]:
     words = array.array("q", (MARK, len(blob)))
     words.frombytes(blob.ljust(max(-(-len(blob) // 8), rows - _HEAD, 1) * 8, b"\0"))  # at least one integer per row
     if len(words) > most:
-        raise ValueError(f"the indices of a batch take {len(blob)} bytes pickled, {(most - _HEAD) * 8} at most: let the sampler yield "
+        raise ValueError(f"the indices of a batch take {len(blob)} bytes pickled, but at most {(most - _HEAD) * 8} are allowed: yield "
                          "short keys, and look the rest up in the data set")
     return words
 

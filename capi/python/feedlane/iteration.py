@@ -168,7 +168,7 @@ class _Epoch:
         """Raises the error of a `next` that is not allowed now."""
         if self._ended:
             raise StopIteration
-        text = "another iteration over this loader has begun since" if status == _core.E_STATE else ""
+        text = "another iteration over this loader has begun" if status == _core.E_STATE else ""
         raise errors.make(status, text)
 
     def outcome(self, status: int, exception: errors.FeedlaneError, is_again: bool) -> Any:
@@ -182,7 +182,7 @@ class _Epoch:
             gc.collect()  # perhaps garbage keeps them
             return NotImplemented
         if status == _core.TIMEOUT:
-            raise errors.make(status, f"no batch came in {loader.timeout} s")
+            raise errors.make(status, f"no batch arrived within {loader.timeout} s")
         if status == _core.E_STATE and self._ended:
             raise StopIteration
         if status == _core.E_STATE and self._core.is_closed:

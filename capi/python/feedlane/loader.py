@@ -106,7 +106,7 @@ class Loader(feeding.Feeder):
         if seed is not None:
             seed = errors.whole("seed", seed, -2**63, 2**64 - 1) % 2**64  # torch accepts negative seeds too
         if timeout < 0 or task_timeout < 0 or retry_backoff < 0:
-            raise ValueError("a time can't be negative")
+            raise ValueError("timeouts must not be negative")
         if num_workers == 0 and prefetch_factor is not None:
             raise ValueError("prefetch_factor needs num_workers above 0")
         self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
@@ -122,7 +122,7 @@ class Loader(feeding.Feeder):
             self._torch = torch
         self.pin_memory, self._pool = pin_memory, pinned.pool_for(pin_memory, self._torch)
         if self._pool is not None and not fields:
-            raise ValueError("with pin_memory, memory is registered when the Loader is made: give fields")
+            raise ValueError("pin_memory needs fields, because memory is registered when the Loader is created")
         # A copy in torch does not report the memory that it reads, so streams are recorded. Only the device identifies torch's streams.
         self._streams = self._pool is not None and self._torch is not None and self._pool.device is not None
         self._iterable = order.is_iterable(dataset)
@@ -133,8 +133,8 @@ class Loader(feeding.Feeder):
         policy = None
         if retries or skip_budget or substitute is not None:
             if self._iterable:
-                raise ValueError("retries, substitute and skip_budget are for map-style data sets: an iterator that has "
-                                 "raised is at its end")
+                raise ValueError("retries, substitute and skip_budget are for map-style data sets, because an iterator "
+                                 "that has raised cannot continue")
             policy = policies.Policy(retries, retry_on, retry_backoff, skip_budget != 0, substitute)
         batch_dataset.check(dataset, fields=bool(fields), batched=batch_sampler is not None or batch_size is not None,
                             iterable=self._iterable, collate_fn=collate_fn is not None, policy=policy is not None)
@@ -274,7 +274,7 @@ class Loader(feeding.Feeder):
         except errors.Unsupported:
             if self._order.sampler is None or self._order.sampler.python is None:
                 raise
-        raise errors.make(_core.E_UNSUPPORTED, "the order comes from a Python sampler (torch's generator is one), which can't be "
+        raise errors.make(_core.E_UNSUPPORTED, "the order comes from a Python sampler or torch's generator, which cannot be "
                           "set to where it stands: say Loader(seed=...), or take one of feedlane.samplers")
 
     def load_state_dict(self, state: Mapping[str, bytes]) -> None:

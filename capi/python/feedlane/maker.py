@@ -200,7 +200,7 @@ class Maker:
     def too_large(self, exception: errors.FeedlaneError) -> errors.FeedlaneError:
         """Returns the same error, with a text that names the loader's argument."""
         needed = exception.needed + _PLAN_BYTES
-        return errors.make(_core.E_LIMIT, f"the batch takes {needed} bytes, slots have {exception.found}: say "
+        return errors.make(_core.E_LIMIT, f"the batch takes {needed} bytes, but a slot has only {exception.found}: use "
                            f"{self.loader_class}(slot_bytes={needed}) or more", needed=needed, found=exception.found)
 
     def in_words(self, reason: BaseException) -> BaseException:
@@ -261,7 +261,7 @@ class Maker:
         if not isinstance(samples, tuple):
             samples = list(samples)
         if self.counts and len(samples) != len(indices):
-            raise RuntimeError(f"__getitems__ was asked for {len(indices)} samples and returned {len(samples)}")
+            raise RuntimeError(f"__getitems__ was called with {len(indices)} indices, but returned {len(samples)} samples")
         return samples
 
     def _from_shard(self, count: int) -> list[Any]:
@@ -292,7 +292,7 @@ class Maker:
         """Writes tensor `number` of the batch. Raises TypeError if it has too many dimensions, and LimitError if the slot is
         too small."""
         if len(leaf.shape) > _core.MAX_NDIM:
-            raise TypeError(f"a tensor of {len(leaf.shape)} dimensions, more than {_core.MAX_NDIM}")
+            raise TypeError(f"a tensor has {len(leaf.shape)} dimensions, but at most {_core.MAX_NDIM} are allowed")
         assert not isinstance(leaf.dtype, str)  # only parts of a Pack have such a type
         try:
             memory = task.tensor(number, self.name_of(number), leaf.dtype, leaf.shape)
@@ -307,12 +307,12 @@ class Maker:
         """Raises TypeError if the leaves differ from the declaration in number, element type or shape."""
         declared = self.job.fields or ()
         if len(leaves) != len(declared):
-            raise TypeError(f"{len(declared)} fields were declared, the samples have {len(leaves)}")
+            raise TypeError(f"{len(declared)} fields were declared, but the samples have {len(leaves)}")
         for (name, dtype, shape), leaf in zip(declared, leaves):
             found = leaf.shape[1:] if self.job.batched else leaf.shape
             wanted = dtypes.name_of(dtypes.of_numpy(dtype)[0])
             if (dtypes.name_of(leaf.dtype), found) != (wanted, tuple(shape)):
-                raise TypeError(f"field {name!r} was declared as {wanted} {tuple(shape)}, the samples have "
+                raise TypeError(f"field {name!r} was declared as {wanted} {tuple(shape)}, but the samples have "
                                 f"{dtypes.name_of(leaf.dtype)} {found}")
 
 

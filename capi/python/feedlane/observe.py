@@ -56,7 +56,7 @@ class Last:
     def trace(self, from_: int) -> bytes:
         """The copied records from `from_` on. Raises StateError if no trace was kept."""
         if self._trace is None:
-            raise errors.make(_core.E_STATE, "no trace was kept: say trace=, or set FEEDLANE_TRACE")
+            raise errors.make(_core.E_STATE, "no trace is recorded: pass trace=, or set FEEDLANE_TRACE")
         records = _core.Loader.read_trace(self._trace)
         lost = sum(record["sequence"] < from_ for record in records)
         return self._trace[lost * (len(self._trace) // max(1, len(records))):]
@@ -135,7 +135,7 @@ class Observed:
         if there are fewer workers."""
         timings = self._figures().timings(-1 if worker is None else errors.whole("worker", worker, 0, 2**31 - 1))
         if timings is None:
-            raise IndexError(f"worker {worker} of {self._figures().info()['workers']}")
+            raise IndexError(f"worker {worker} does not exist: the loader has {self._figures().info()['workers']} workers")
         return timings
 
     def info(self) -> LoaderInfo:

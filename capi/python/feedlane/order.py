@@ -80,15 +80,15 @@ class Order:
         """Raises ValueError if arguments exclude each other."""
         self._dataset, self._persistent, self._torch, self._generator = dataset, persistent, None, None
         if iterable and (shuffle or sampler is not None or batch_sampler is not None):
-            raise ValueError("an iterable data set has an order of its own: no shuffle, sampler or batch_sampler")
+            raise ValueError("shuffle, sampler and batch_sampler are not allowed for an iterable data set, which has its own order")
         if sampler is not None and shuffle:
-            raise ValueError("sampler and shuffle exclude each other")
+            raise ValueError("sampler and shuffle cannot be combined")
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
-            raise ValueError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
+            raise ValueError("batch_sampler cannot be combined with batch_size, shuffle, sampler or drop_last")
         if batch_size is None and drop_last:
             raise ValueError("drop_last needs a batch_size")
         if generator is not None and (torch is None or seed is not None):
-            raise ValueError('generator is torch\'s: it needs tensors="torch", and no seed')
+            raise ValueError('generator needs tensors="torch", and cannot be combined with seed')
         self.base_seed, self.rank = None, 0
         if seed is not None:
             self.rank = _rank_of(batch_sampler if batch_sampler is not None else sampler)
@@ -146,7 +146,7 @@ class Order:
         set that has a length. Raises TypeError if it has none."""
         count = length_of(self._dataset if self.sampler is None else self.sampler)
         if count is None:
-            raise TypeError("this loader doesn't know how many batches there are")
+            raise TypeError("this loader has no length: the number of its batches is unknown")
         if batch_size is None:
             return count
         return count // batch_size if drop_last else -(-count // batch_size)

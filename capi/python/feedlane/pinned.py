@@ -49,9 +49,9 @@ def pool_for(pin_memory: Pool | bool, torch: ModuleType | None) -> Pool | None:
     if isinstance(pin_memory, Pool) or not pin_memory:
         return pin_memory or None
     if torch is None:
-        raise ValueError('pin_memory=True is for tensors="torch": with numpy\'s arrays it takes a feedlane.Pool')
+        raise ValueError('pin_memory=True needs tensors="torch"; for numpy arrays pass a feedlane.Pool')
     if not torch.cuda.is_available():
-        warnings.warn("pin_memory=True, but torch finds no CUDA device: memory isn't registered", stacklevel=3)
+        warnings.warn("pin_memory=True has no effect, because torch finds no CUDA device", stacklevel=3)
         return None
     device = torch.cuda.current_device()
     if device not in _of_devices:

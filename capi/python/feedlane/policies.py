@@ -87,7 +87,7 @@ def _pause(task: _core.Task, seconds: float) -> None:
     until = time.monotonic() + min(seconds, _LONGEST_PAUSE_S)
     while (left := until - time.monotonic()) > 0:
         if not task.is_wanted():
-            raise Abandoned("nobody waits for this batch any more")
+            raise Abandoned("the trainer no longer waits for this batch")
         time.sleep(min(left, _LOOK_EVERY_S))
 
 

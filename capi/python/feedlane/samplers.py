@@ -71,7 +71,7 @@ class Sampler:
         try:
             return self._length()  # type: ignore[misc]  # if it is None: the TypeError below
         except (TypeError, NotImplementedError) as reason:
-            raise TypeError("this sampler doesn't say how many there are") from reason
+            raise TypeError("this sampler has no length: the number of its indices is unknown") from reason
 
     def _run(self, function: Callable[[_A], _R], argument: _A) -> _R:
         try:
@@ -100,7 +100,7 @@ class Sampler:
         self._run(self.handle.restart, self.epoch)
         while True:
             if turn != self._turn:
-                raise errors.make(_core.E_STATE, "another iteration over this sampler has begun since")
+                raise errors.make(_core.E_STATE, "another iteration over this sampler has begun")
             indices = self._run(self.handle.next, self.batch_rows or 4096)
             if indices is None:
                 return
@@ -261,7 +261,8 @@ class _Iterated:
                 if not drawn:
                     raise ValueError(f"the batch sampler {type(self._iterable).__name__} yielded an empty batch")
                 if len(drawn) > cap:
-                    raise ValueError(f"a batch of {len(drawn)} indices, {cap} at most: say so by a batch_size attribute")
+                    raise ValueError(f"the batch sampler yielded {len(drawn)} indices, but at most {cap} are allowed: "
+                                     f"give it an attribute batch_size")
                 return drawn
             return None
         drawn = _integers(())
@@ -291,7 +292,7 @@ def of(iterable: Iterable[Any], batches: bool = False) -> Sampler:
     Raises ValueError for a Sampler of single indices if `batches` is set."""
     if isinstance(iterable, Sampler):
         if batches and not iterable.batch_rows:
-            raise ValueError("batch_sampler: a sampler of single indices, not of batches")
+            raise ValueError("batch_sampler must yield batches, not single indices")
         return iterable
     callbacks = _Iterated(iterable, batches)
     return Sampler(_core.Sampler(_Kind.CUSTOM, callbacks=callbacks), batch_rows=callbacks.rows, python=callbacks,

@@ -16,7 +16,7 @@ from typing import Any
 
 _HINT = ("a worker that isn't forked gets the data set and its functions pickled: define them in a module, or install "
          "cloudpickle, which pickles lambdas, local classes and what a notebook's cell defines")
-_GUARD = ("processes that aren't forked import the main module: what starts workers must be under "
+_GUARD = ("processes that aren't forked import the main module: code that starts workers must be under "
           "`if __name__ == \"__main__\":` there")
 _CANNOT = (pickle.PicklingError, AttributeError, TypeError)  # pickle's errors for a value that cannot be pickled
 

@@ -120,8 +120,8 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
         state = self.state_dict()
         inner = state["fetcher_state"]
         if self._indices.is_stateful or state["dataset_state"] is not None or (inner and inner["dataset_iter_state"] is not None):
-            raise errors.make(_core.E_STATE, f"behind={behind}: the data set or the sampler has a state of its own, which is that after "
-                              "the newest batch; call state_dict() before you take a batch ahead")
+            raise errors.make(_core.E_STATE, f"behind={behind}: the data set or the sampler has its own state, known only after the "
+                              "newest batch; call state_dict() before you take a batch ahead")
         if inner is not None:
             state["fetcher_state"] = {**inner, "fetcher_ended": False}
         state.pop("_default_generator", None)

@@ -397,7 +397,7 @@ class Progress:
             snapshot = self._snapshot() if not behind and self._is_consistent() else self._saved
         since = self.step - behind - snapshot["_snapshot_step"]
         if since < 0:
-            raise errors.make(_core.E_STATE, f"behind={behind}: workers' newest states are of {-since} batches after it; call "
+            raise errors.make(_core.E_STATE, f"behind={behind}: the workers' newest states are {-since} batches later; call "
                               "state_dict() before you take a batch ahead")
         return {"_snapshot": snapshot, "_steps_since_snapshot": since, "_iterator_finished": finished,
                 **next_random(self._indices, finished)}
@@ -434,8 +434,7 @@ class Resume:
         if made_by != workers:
             if self.main.get("_workers_have_states") or any(
                     s is not None and (s["fetcher_state"] is not None or not is_empty(s)) for s in self.states.values()):
-                raise AssertionError(f"the state is of {made_by} workers, each with a state of its own, and the loader has "
-                                     f"{workers}")
+                raise AssertionError(f"the state was saved with {made_by} workers that have states, but num_workers is {workers}")
             self.states, self.last = {}, workers - 1
         self.fetcher = self.dataset = None
 
@@ -446,10 +445,10 @@ class Resume:
 
     def _of_none(self, state: State, workers: int) -> None:
         if "_num_yielded" not in state:
-            raise AssertionError("this is no state of a DataLoader")
+            raise AssertionError("this is not a state of a DataLoader")
         self.main, self.step, self.since = state, state["_num_yielded"], 0
         self.fetcher, self.dataset = state["fetcher_state"], state["dataset_state"]
         self.states, self.last, self.base_seed = {}, workers - 1, None
         if workers and (self.fetcher is not None or self.dataset is not None):
-            raise AssertionError(f"the state is of a loader without workers, with a state of its data set, and the loader has "
+            raise AssertionError(f"the state was saved without workers and contains a data set's state, but num_workers is "
                                  f"{workers}")

@@ -73,14 +73,14 @@ def dump(plan: Plan, allow_pickle: bool = False) -> bytes:
     budget = values.Budget(MAX_NODES)
     blob = _encode(_node_of(plan, allow_pickle, budget, MAX_DEPTH)).encode(errors="surrogatepass")
     if len(blob) > MAX_BYTES:
-        raise ValueError(f"what holds the batch's tensors together takes {len(blob)} bytes, {MAX_BYTES} at most: make arrays "
-                         f"of what is large")
+        raise ValueError(f"the batch without its tensors takes {len(blob)} bytes, but at most {MAX_BYTES} are allowed: put large "
+                         f"data into arrays")
     return blob
 
 
 def _node_of(plan: Plan, allow_pickle: bool, budget: values.Budget, depth: int) -> Any:
     if not depth:
-        raise ValueError(f"a batch nested in more than {MAX_DEPTH} levels")
+        raise ValueError(f"a batch has more than {MAX_DEPTH} levels of nesting")
     kind = plan[0]
     if kind == VALUE:
         return values.node_of(plan[1], allow_pickle, budget, depth)
@@ -122,7 +122,7 @@ def _how(empty: Any, allow_pickle: bool, budget: values.Budget) -> Any:
 def _name_of(kind: type) -> str:
     name = f"{kind.__module__}:{kind.__qualname__}"
     if _class_named(name) is not kind:
-        raise TypeError(f"the named tuple {name.replace(':', '.')} can't be found under this name: give it one in its module")
+        raise TypeError(f"the named tuple {name.replace(':', '.')} cannot be found under this name in its module: define it there")
     return name
 
 
@@ -139,14 +139,14 @@ def load(blob: bytes, tensors: int, allow_pickle: bool = False) -> Plan:
     if known == (blob, tensors, allow_pickle):
         return plan
     if len(blob) > MAX_BYTES:
-        raise Malformed(f"{len(blob)} bytes, {MAX_BYTES} at most")
+        raise Malformed(f"it has {len(blob)} bytes, but at most {MAX_BYTES} are allowed")
     if not blob:
         return (FIELDS,)
     _count_nodes(blob)
     try:
         node = _decode(blob.decode(errors="surrogatepass"))
     except (ValueError, RecursionError) as reason:
-        raise Malformed(f"no JSON of ours: {type(reason).__name__}") from None
+        raise Malformed(f"it is not valid JSON of this package: {type(reason).__name__}") from None
     plan = _Reader(tensors, allow_pickle).top(node)
     _newest = ((blob, tensors, allow_pickle), plan)
     return plan
@@ -189,7 +189,7 @@ class _Reader:
 
     def _leaf(self, node: Any, _depth: int) -> Plan:
         if len(node) != 2 or type(node[1]) is not int or not ANY <= node[1] <= TORCH:
-            raise Malformed("a leaf without its owner")
+            raise Malformed("a leaf has no owner")
         return (LEAF, self._next_leaf(), node[1])
 
     def _next_leaf(self) -> int:
@@ -200,11 +200,11 @@ class _Reader:
 
     def _part(self, node: Any, _depth: int) -> Plan:
         if len(node) < 4 or len(node) > 4 + MAX_DEPTH or type(node[1]) is not int or not ANY <= node[1] <= TORCH:
-            raise Malformed("a part without its owner, type or place, or of too many dimensions")
+            raise Malformed("a part has no owner, type or place, or too many dimensions")
         if type(node[2]) is not str or not _DTYPE.fullmatch(node[2]):
-            raise Malformed("a part of no type")
+            raise Malformed("a part has no valid type")
         if any(type(number) is not int or not 0 <= number < 2**63 for number in node[3:]):
-            raise Malformed("a part whose place or shape is none")
+            raise Malformed("a part has an invalid place or shape")
         if self._pack is None:
             self._pack = self._next_leaf()
         return (PART, self._pack, node[1], node[2], node[3], tuple(node[4:]))
@@ -213,7 +213,7 @@ class _Reader:
         if not self._allow_pickle:
             raise Malformed("a pickled value, and the loader has no allow_pickle=True")
         if len(node) != 4 or any(type(number) is not int or not 0 <= number < 2**62 for number in node[1:]):
-            raise Malformed("an object without its place")
+            raise Malformed("an object has no valid place")
         if self._pack is None:
             self._pack = self._next_leaf()
         return (OBJECT, self._pack, *node[1:])
@@ -229,7 +229,7 @@ class _Reader:
 
     def _dict(self, node: Any, depth: int) -> Plan:
         if len(node) < 2 or len(node) % 2:
-            raise Malformed("a mapping with a key that has no value")
+            raise Malformed("a mapping has a key without a value")
         keys = tuple([values.key_of(key, self._allow_pickle, self._budget, depth) for key in node[2::2]])
         values.check_hashes(keys)
         return (MAPPING, keys, self._empty(node[1], depth), self._children(node[3::2], depth))
@@ -242,20 +242,20 @@ class _Reader:
         if type(how) is str and how.startswith("defaultdict ") and how[12:] in _FACTORIES:
             return functools.partial(collections.defaultdict, _FACTORIES[how[12:]])
         if type(how) is not list or how[:1] != ["pickle"]:
-            raise Malformed("a mapping of an unknown kind")
+            raise Malformed("a mapping has an unknown kind")
         return values.maker_of(how, self._allow_pickle, self._budget, depth)
 
     def _named(self, node: Any, depth: int) -> Plan:
         if len(node) < 2 or type(node[1]) is not str:
-            raise Malformed("a named tuple without its class")
+            raise Malformed("a named tuple has no class")
         kind = _class_named(node[1])
         if kind is None and self._allow_pickle:
             kind = _imported(node[1])
         if kind is None:
-            raise Malformed(f"there is no named tuple {node[1][:100]!r} in the trainer's modules: import its module there")
+            raise Malformed(f"the trainer has not imported the named tuple {node[1][:100]!r}: import its module there")
         fields = getattr(kind, "_fields", None)
         if type(fields) is not tuple or len(fields) != len(node) - 2:
-            raise Malformed(f"{node[1][:100]!r} is no named tuple of {len(node) - 2} fields")
+            raise Malformed(f"{node[1][:100]!r} is not a named tuple of {len(node) - 2} fields")
         return (NAMED, kind, self._children(node[2:], depth))
 
 
@@ -320,7 +320,7 @@ def build(plan: Plan, leaf: abc.Callable[[int, int], Any]) -> Any:
     if kind == VALUE:
         return plan[1]()
     if kind == FIELDS:
-        raise Malformed("nothing: a dict of the tensors by their names takes the batch")
+        raise Malformed("a batch without a structure must be read as a dict of its tensors")
     children = [build(child, leaf) for child in plan[-1]]
     if kind == LIST:
         return children
@@ -332,7 +332,7 @@ def build(plan: Plan, leaf: abc.Callable[[int, int], Any]) -> Any:
         return tuple.__new__(plan[1], children)  # its class may define __new__
     mapping = plan[2]()
     if not isinstance(mapping, abc.MutableMapping):  # only a pickled mapping can be another object
-        raise Malformed("a pickled mapping that is none")
+        raise Malformed("a pickled mapping is not a mutable mapping")
     for key, child in zip(plan[1], children):
         mapping[key] = child
     return mapping
@@ -341,7 +341,7 @@ def build(plan: Plan, leaf: abc.Callable[[int, int], Any]) -> Any:
 def _object_of(memory: Any, offset: int, start: int, size: int) -> Any:
     """Returns the value that is pickled in an array of bytes."""
     if memory.ndim != 1 or memory.dtype != np.uint8 or not start <= size <= len(memory) - offset:
-        raise Malformed("an object beyond its tensor")
+        raise Malformed("an object extends past its tensor")
     memory = memory[offset:offset + size]
     return objects.load(memory if memory.flags.writeable else memory.copy(), start)
 
@@ -354,16 +354,16 @@ def _part_of(whole: Any, dtype: str, offset: int, shape: tuple[int, ...]) -> Any
         kind: Any = dtypes.numpy_named(dtype) if is_array else getattr(sys.modules["torch"], dtype)
         item = kind.itemsize if is_array else dtypes.torch_itemsize(kind)
     except (TypeError, AttributeError, RuntimeError):  # torch's NotImplementedError too: a type that no tensor can be of
-        raise Malformed(f"a part of the unknown type {dtype!r}" +
-                        (', of torch and of ml_dtypes: use tensors="torch", or install ml_dtypes' if is_array else "")) from None
+        raise Malformed(f"a part has the unknown type {dtype!r}" +
+                        (', which numpy lacks: use tensors="torch", or install ml_dtypes' if is_array else "")) from None
     is_bytes = whole.dtype.itemsize == 1 if is_array else whole.element_size() == 1
     size = math.prod(shape) * item
     if math.prod(length or 1 for length in shape) * item >= 2**63:  # torch would make an empty tensor of it
-        raise Malformed(f"a part of no shape {shape}")
+        raise Malformed(f"a part has the invalid shape {shape}")
     if whole.ndim != 1 or item == 0 or not is_bytes or offset % item or offset + size > len(whole):
-        raise Malformed("a part beyond its tensor")
+        raise Malformed("a part extends past its tensor")
     try:
         part = whole[offset:offset + size].view(kind)
         return part.reshape(shape) if is_array else part.view(shape)
     except (ValueError, RuntimeError, TypeError, OverflowError) as reason:  # such as a length of 2**62 next to one of 0
-        raise Malformed(f"a part of no shape {shape}: {reason}") from None
+        raise Malformed(f"a part has the invalid shape {shape}: {reason}") from None

@@ -67,9 +67,9 @@ def pickled(value: Any, allow_pickle: bool, budget: Budget) -> Any:
     budget.take()
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if not allow_pickle:
-        raise TypeError(f"a batch holds a value of type {kind}, which could only be pickled: return arrays, numbers, strings, "
-                        f"bytes, lists, tuples or dicts of them, or say Loader(allow_pickle=True), which lets workers run any "
-                        f"code in the trainer")
+        raise TypeError(f"a batch holds a value of type {kind}, which must be pickled: return arrays, numbers, strings, bytes, "
+                        f"lists, tuples or dicts of them, or use Loader(allow_pickle=True), with which workers can run any code "
+                        f"in the trainer")
     return ["pickle", _base64(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))]
 
 
@@ -86,7 +86,7 @@ def node_of(value: Any, allow_pickle: bool, budget: Budget, depth: int) -> Any:
     if kind in _COLLECTIONS:
         budget.take()
         if not depth:
-            raise ValueError("a set or a key nested in too many levels")
+            raise ValueError("a set or a key is nested too deeply")
         return [kind.__name__, *(node_of(item, allow_pickle, budget, depth - 1) for item in value)]
     write = _WRITERS.get(kind)
     if write is None and isinstance(value, np.generic) and _DTYPE.fullmatch(value.dtype.str):
@@ -126,7 +126,7 @@ def maker_of(node: Any, allow_pickle: bool, budget: Budget, depth: int) -> abc.C
         return functools.partial(_itself, node)
     budget.take()
     if type(node) is not list or not node or type(node[0]) is not str:
-        raise Malformed("a node that is neither a value nor a list with its kind")
+        raise Malformed("a node is neither a value nor a list that begins with its kind")
     kind, *what = node
     if kind in ("set", "frozenset", "tuple"):
         items = [key_of(item, allow_pickle, budget, depth - 1) for item in what]

@@ -79,9 +79,9 @@ class Orders(unittest.TestCase):
         for error, words, kind, members in (
                 (TypeError, "no such field: 'size'", samplers._Kind.SEQUENTIAL, {"size": 8}),
                 (OverflowError, "length=.*64 bits", samplers._Kind.SEQUENTIAL, {"length": 2**63}),
-                (TypeError, "no Sampler", samplers._Kind.BATCH, {"inner": [0]}),
-                (ValueError, "2 lengths and 3 weights", samplers._Kind.MIXTURE, {"lengths": two, "weights": array.array("d", three)}),
-                (ValueError, "indices .*together with lengths", samplers._Kind.TOKENS, {"lengths": two, "indices": three}),
+                (TypeError, "not a Sampler", samplers._Kind.BATCH, {"inner": [0]}),
+                (ValueError, "2 lengths, 3 weights", samplers._Kind.MIXTURE, {"lengths": two, "weights": array.array("d", three)}),
+                (ValueError, "indices .*combined with lengths", samplers._Kind.TOKENS, {"lengths": two, "indices": three}),
                 (ValueError, "indices .*or weights", samplers._Kind.SUBSET, {"weights": array.array("d", three), "indices": three}),
                 (feedlane.ArgumentError, "config.kind", 99, {})):
             with self.subTest(words), self.assertRaisesRegex(error, words):
@@ -100,7 +100,7 @@ class Orders(unittest.TestCase):
             with self.subTest(environment), mock.patch.dict(os.environ, environment):
                 rank = feedlane.rank_detect()
                 self.assertEqual(rank[:3], expected)
-                self.assertEqual("RANK says 1" in rank.warning, expected[2] == "feedlane")
+                self.assertEqual("RANK is 1" in rank.warning, expected[2] == "feedlane")
                 sampler = samplers.distributed(9)
                 self.assertEqual(sampler.rank, expected[0])
                 with feedlane.Loader(list(range(9)), 3, sampler=sampler) as loader:

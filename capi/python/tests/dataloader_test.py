@@ -274,7 +274,7 @@ class OfItsOwn(unittest.TestCase):
     def test_any_value_travels_unless_pickles_are_refused(self):
         loader = feedlane.DataLoader(Odds(), None, num_workers=1)
         self.assertEqual([odd.i for odd in loader], list(range(40)))
-        with self.assertRaisesRegex(TypeError, "could only be pickled"):
+        with self.assertRaisesRegex(TypeError, "must be pickled"):
             next(iter(feedlane.DataLoader(Odds(), None, num_workers=1, allow_pickle=False)))
 
     def test_persistent_workers_are(self):

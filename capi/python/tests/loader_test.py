@@ -218,7 +218,7 @@ class Errors(unittest.TestCase):
     def test_samples_that_dont_fit_together(self):
         for samples, words in (([np.zeros(3), np.zeros(4)], "shape"), ([np.zeros(3), [0, 0, 0]], "list"),
                                ([object(), object()], "collate_fn"), ([np.array(["a"]), np.array(["b"])], "<U1"),
-                               ([[1, 2], [1]], "length"), ([2**70, 1], "64-bit"), ([1.0, None], "NoneType"),
+                               ([[1, 2], [1]], "length"), ([2**70, 1], "int64"), ([1.0, None], "NoneType"),
                                ([1, None], "NoneType"), ([1.0, "2.5"], "str"), ([np.float32(1), None], "NoneType")):
             with self.subTest(words), feedlane.Loader(samples, 2) as loader:
                 with self.assertRaisesRegex(feedlane.SampleError, words):
@@ -407,7 +407,7 @@ class Policies(unittest.TestCase):
                                                                 skip_budget=1) as loader:
                 batches = iter(loader)
                 self.assertEqual([len(next(batches)), len(next(batches))], [3, 4])
-                with self.assertRaisesRegex(feedlane.SampleError, "the budget is 1"):
+                with self.assertRaisesRegex(feedlane.SampleError, "config.skip_budget, which is 1"):
                     next(batches)
                 self.assertEqual(len(next(batches)), 4)
 

@@ -82,7 +82,7 @@ class Stamps(unittest.TestCase):
                 with feedlane.Loader(Numbers(80), 4, num_workers=workers, trace=64) as loader:
                     stamps, records, timings = stamps_of(loader), loader.trace(), loader.timings()
                     each = [loader.timings(worker)["work"]["count"] for worker in range(workers)]
-                    with self.assertRaisesRegex(IndexError, f"of {workers}"):
+                    with self.assertRaisesRegex(IndexError, f"has {workers} workers"):
                         loader.timings(max(workers, 1))
                     self.assertEqual([r["sequence"] for r in loader.trace(15)], list(range(15, 21)))
                     self.assertEqual(loader.trace(21), [])
@@ -177,7 +177,7 @@ class OfTorch(unittest.TestCase):
                     self.assertEqual(loader.diagnose()["batches"], 60)
                     self.assertGreaterEqual(loader.timings()["work"]["count"], 60)
                     self.assertGreaterEqual(sum(loader.timings(w)["work"]["count"] for w in range(2)), 60)
-                    with self.assertRaisesRegex(IndexError, "worker 2 of 2"):
+                    with self.assertRaisesRegex(IndexError, "worker 2 does not exist: the loader has 2 workers"):
                         loader.timings(2)
                     self.assertEqual((loader.info()["name"], loader.info()["in_epoch"]), ("train", 0))
                     records = loader.trace()
@@ -208,7 +208,7 @@ class OfTorch(unittest.TestCase):
                 stream = io.StringIO()
                 loader = feedlane.DataLoader(dataset, num_workers=workers, progress=stream)
                 run(loader)
-                self.assertRegex(loader.report(), f"nothing is measured.*{words}")
+                self.assertRegex(loader.report(), f"no measurements.*{words}")
                 self.assertEqual((loader.diagnose()["bound"], loader.diagnose()["text"] + "\n"), ("nothing", loader.report()))
                 for use in loader.info, loader.timings, loader.trace:
                     with self.assertRaisesRegex(feedlane.Unsupported, words):

@@ -215,15 +215,15 @@ class Rows(unittest.TestCase):
             def __iter__(self):
                 return iter(())
 
-        with self.assertRaisesRegex(ValueError, "iterable data set too"):
+        with self.assertRaisesRegex(ValueError, "cannot be an iterable data set"):
             feedlane.Loader(Both(), 4, fields=FIELDS)
 
     def test_arguments_that_dont_go_with_it(self):
-        for arguments, wanted in (({}, "give fields"), ({"batch_size": None, "fields": FIELDS}, "batch_size"),
+        for arguments, wanted in (({}, "needs fields"), ({"batch_size": None, "fields": FIELDS}, "batch_size"),
                                   ({"collate_fn": list, "fields": FIELDS}, "collate_fn"), ({"retries": 1, "fields": FIELDS}, "retries")):
             with self.assertRaisesRegex(ValueError, wanted):
                 feedlane.Loader(Squares(), **{"batch_size": 4, **arguments})
-        with self.assertRaisesRegex(TypeError, "whole batches"):
+        with self.assertRaisesRegex(TypeError, "no single samples"):
             Squares()[0]
 
 

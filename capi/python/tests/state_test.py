@@ -179,7 +179,7 @@ class Resumed(unittest.TestCase):
             self.assertEqual([b.tolist() for b in other], [b.tolist() for b in iterator])
         one, other = loader(Counting(), 2), loader(Counting(), 3)
         other.load_state_dict(one.state_dict())
-        with self.assertRaisesRegex(AssertionError, "of 2 workers"):
+        with self.assertRaisesRegex(AssertionError, "with 2 workers"):
             iter(other)
 
     def test_the_end_of_an_epoch(self):

@@ -90,7 +90,7 @@ fn find_library() {
     if let Some(folder) = env::var_os("FEEDLANE_LIB_DIR") {
         let library = Path::new(&folder).join("libfeedlane.so");
         if !library.exists() {
-            panic!("FEEDLANE_LIB_DIR: there is no {}", library.display());
+            panic!("FEEDLANE_LIB_DIR: {} does not exist", library.display());
         }
         println!("cargo:rustc-link-search=native={}", Path::new(&folder).display());
         return;

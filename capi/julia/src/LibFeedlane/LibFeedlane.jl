@@ -27,7 +27,7 @@ function load_library()
         try
             Libdl.dlopen(path)
             version = feedlane_abi_version()
-            version == FEEDLANE_ABI || error("$path has ABI $version, this package needs $FEEDLANE_ABI")
+            version == FEEDLANE_ABI || error("$path has ABI $version, but this package needs ABI $FEEDLANE_ABI")
             return
         catch reason
             push!(reasons, sprint(showerror, reason))

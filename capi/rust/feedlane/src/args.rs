@@ -32,7 +32,7 @@ pub(crate) unsafe fn armed<'a>(arm: impl FnOnce(*mut i32) -> i32) -> Result<Opti
 /// A text or a path. E_ARGUMENT: there is a zero in it, which would end it early.
 pub(crate) fn c_string(argument: &str, text: impl AsRef<OsStr>) -> Result<CString, Error> {
     let text = text.as_ref();
-    CString::new(text.as_bytes()).map_err(|_| Error::argument(argument, format!("{:?} has a zero in it", text)))
+    CString::new(text.as_bytes()).map_err(|_| Error::argument(argument, format!("{:?} contains a zero byte", text)))
 }
 
 /// A text whose zeros are replaced.

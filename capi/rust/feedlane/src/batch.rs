@@ -159,11 +159,11 @@ impl Batch {
     ) -> Result<(), Error> {
         let raw = self.raw_tensors().get(tensor).ok_or_else(|| self.no_tensor(tensor))?;
         let pool = self.pool.as_ref().ok_or_else(|| {
-            let text = "the loader was created without a pool".into();
+            let text = "the loader has no pool".into();
             Error::new(Status::STATE, "config.pinned", 0, 1, text)
         })?;
         if (bytes as u64) < raw.bytes {
-            let text = format!("room for {} bytes, the tensor has {}", bytes, raw.bytes);
+            let text = format!("the destination has {} bytes, but the tensor has {}", bytes, raw.bytes);
             return Err(Error::new(Status::ARGUMENT, "bytes", bytes as i64, raw.bytes as i64, text));
         }
         // SAFETY: the tensor is memory of this batch, which is held. The caller promises the rest.

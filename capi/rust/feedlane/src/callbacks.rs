@@ -27,7 +27,7 @@ pub trait Dataset: Sized + 'static {
 
     /// Makes one batch: every row of every tensor.
     fn fetch(&mut self, _work: &mut Work<'_>) -> Result<(), Failure> {
-        Err("this data set has no fetch".into())
+        Err("this data set has no `fetch`".into())
     }
 
     /// Another index to try in place of `failed`, see [`LoaderBuilder::substitute`](crate::LoaderBuilder::substitute).
@@ -204,7 +204,7 @@ impl<'a> Row<'a> {
         let mut elements = self.field_mut::<T>(field)?;
         let (found, needed) = (values.len(), elements.len());
         if found != needed {
-            let text = format!("{} elements for a field of {}", found, needed);
+            let text = format!("the sample has {} elements, but the field has {}", found, needed);
             return Err(Error::new(Status::ARGUMENT, "values", found as i64, needed as i64, text));
         }
         elements.copy_from_slice(values);
@@ -412,7 +412,7 @@ pub(crate) fn shard_table<S: Shard>() -> sys::feedlane_dataset {
                 if write_state(&state, buffer, cap, bytes) {
                     return Ok(sys::FEEDLANE_OK);
                 }
-                Err(format!("the shard's state is {} bytes, more than {}", state.len(), cap).into())
+                Err(format!("the shard's state has {} bytes, but at most {} are allowed", state.len(), cap).into())
             })
         }
     }

@@ -132,7 +132,7 @@ impl Error {
 
     /// An error for an index beyond the last valid one.
     pub(crate) fn beyond(argument: &str, index: usize, owner: &str, count: usize) -> Self {
-        let text = format!("{} is {}, the {} has {}", argument, index, owner, count);
+        let text = format!("{} is {}, but the {} has only {}", argument, index, owner, count);
         Error::new(Status::ARGUMENT, argument, index as i64, count as i64, text)
     }
 
@@ -283,7 +283,7 @@ pub(crate) fn check_abi() -> Result<(), Error> {
     if found == needed {
         return Ok(());
     }
-    let text = format!("the library is of ABI {}, this program of {}", found, needed);
+    let text = format!("the library has ABI {}, but this program needs ABI {}", found, needed);
     Err(Error::new(Status::ABI, "library", found.into(), needed.into(), text))
 }
 

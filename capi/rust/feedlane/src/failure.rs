@@ -25,7 +25,7 @@ impl std::error::Error for Transient {}
 fn panic_text(payload: &(dyn Any + Send)) -> String {
     let said = payload.downcast_ref::<&str>().copied();
     let said = said.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", said.unwrap_or("with something that is no text"))
+    format!("panicked: {}", said.unwrap_or("with a value that is not a string"))
 }
 
 /// A failure as text.

@@ -42,7 +42,7 @@ impl Field {
         let mut raw = sys::feedlane_field::new();
         let (found, needed) = (self.shape.len(), raw.shape.len());
         if found > needed {
-            let text = format!("{:?} has {} dimensions, more than {}", self.name, found, needed);
+            let text = format!("{:?} has {} dimensions, but at most {} are allowed", self.name, found, needed);
             return Err(Error::new(Status::ARGUMENT, "field.ndim", found as i64, needed as i64, text));
         }
         raw.name = name.as_ptr();

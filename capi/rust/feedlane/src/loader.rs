@@ -71,7 +71,7 @@ impl Loader {
     }
 
     fn there(&self) -> NonNull<sys::feedlane_loader> {
-        NonNull::new(self.raw).expect("a loader that was closed was given up")
+        NonNull::new(self.raw).expect("the closed loader was abandoned")
     }
 
     /// Starts an epoch, and workers that are not running. An epoch in progress is abandoned first.
@@ -144,7 +144,7 @@ impl Loader {
     pub fn state(&mut self, batch: Option<&Batch>) -> Result<Vec<u8>, Error> {
         let token = match batch {
             Some(other) if other.loader().as_ptr() != self.raw => {
-                return Err(Error::argument("batch", "the batch is another loader's".into()));
+                return Err(Error::argument("batch", "the batch belongs to another loader".into()));
             }
             Some(held) => held.token(),
             None => 0,

@@ -34,7 +34,7 @@ const REPORT_ROOM: usize = 4096;
 fn read(status: i32) -> Result<Status, Error> {
     plain(status).map_err(|error| match error.status {
         Status::STATE => {
-            let text = "a monitor of a consumer reads only stats and info; the rest belongs to its feeder";
+            let text = "a monitor of a consumer reads only stats and info; use a monitor of its feeder for the rest";
             Error::new(Status::STATE, "monitor", 0, 0, text.into())
         }
         _ => error,
@@ -123,7 +123,7 @@ impl Monitor {
     pub fn trace(&self, from: u64) -> Result<Vec<BatchRecord>, Error> {
         let info = self.info()?;
         if info.trace == 0 && info.next_epoch.is_none() {
-            return Err(Error::new(Status::STATE, "config.trace", 0, 1, "the loader keeps no trace".into()));
+            return Err(Error::new(Status::STATE, "config.trace", 0, 1, "the loader records no trace".into()));
         }
         self.records(from, info.trace)
     }

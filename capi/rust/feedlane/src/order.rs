@@ -80,7 +80,9 @@ impl Sampler {
     pub fn custom<O: Order>(order: O) -> Result<Self, Error> {
         let mut table = table::<O>();
         let zero_if_unknown = |wanted: Option<i64>, name: &str| match wanted {
-            Some(number) if number < 0 => Err(Error::argument(name, format!("{} is {}", name, number))),
+            Some(number) if number < 0 => {
+                Err(Error::argument(name, format!("{} is {}: must not be negative", name, number)))
+            }
             other => Ok(other.unwrap_or(0)),
         };
         table.length = zero_if_unknown(order.length(), "length")?;
@@ -157,7 +159,7 @@ unsafe extern "C" fn next_indices<O: Order>(
             let room = slice_at_mut(indices, cap as usize);
             let made = order_at::<O>(user_data)?.next(room)?;
             if made as u64 > cap {
-                return Err(format!("the order wrote {} indices, more than {}", made, cap).into());
+                return Err(format!("the order wrote {} indices, but there was room for only {}", made, cap).into());
             }
             *got = made as u64;
             Ok(if made == 0 { sys::FEEDLANE_END } else { sys::FEEDLANE_OK })

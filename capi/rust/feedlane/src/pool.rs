@@ -233,7 +233,7 @@ impl Buffer {
     pub unsafe fn to_device(&self, device_memory: *mut c_void, bytes: usize, stream: *mut c_void) -> Result<(), Error> {
         let host = self.bytes().get(..bytes).ok_or_else(|| {
             let (found, needed) = (bytes as i64, self.raw.bytes as i64);
-            let text = format!("{} bytes of a buffer of {}", found, needed);
+            let text = format!("cannot copy {} bytes from a buffer of {}", found, needed);
             Error::new(Status::ARGUMENT, "bytes", found, needed, text)
         })?;
         // SAFETY: the caller's promise.

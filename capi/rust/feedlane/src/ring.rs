@@ -205,7 +205,8 @@ impl Sender {
     pub fn send(&mut self, messages: &[u8], timeout: Option<Duration>) -> Result<u32, Error> {
         let (raw, timeout) = (self.as_ptr(), nanoseconds(timeout));
         if messages.len() % self.message_bytes != 0 {
-            let text = format!("{} bytes are no multiple of {}", messages.len(), self.message_bytes);
+            let text =
+                format!("{} bytes are not a multiple of the message size, {}", messages.len(), self.message_bytes);
             return Err(Error::argument("messages", text));
         }
         let count = u32::try_from(messages.len() / self.message_bytes).unwrap_or(u32::MAX);
@@ -249,7 +250,7 @@ impl Reserved<'_> {
     /// # Panics
     /// If there is no such message.
     pub fn cell_mut(&mut self, index: usize) -> ValuesMut<'_, u8> {
-        assert!(index < self.len(), "cell {} of {}", index, self.len());
+        assert!(index < self.len(), "index {} is out of bounds for {} messages", index, self.len());
         let stride = self.span.stride as usize;
         // SAFETY: a cell of the reservation. It belongs to this sender alone, except for the ring's 8 bytes in each
         // cell.

@@ -273,7 +273,11 @@ impl Sampler {
     pub fn mixture(lengths: &[i64], weights: &[f64], wanted: Mixture) -> Result<Self, Error> {
         let stages = wanted.from.len().max(1);
         if weights.len() != lengths.len() * stages {
-            let text = format!("{} weights, wanted are {stages} stages of {} sources", weights.len(), lengths.len());
+            let text = format!(
+                "{} weights for {stages} stages of {} sources: each stage must have one weight per source",
+                weights.len(),
+                lengths.len()
+            );
             let (found, needed) = (weights.len() as i64, (lengths.len() * stages) as i64);
             return Err(Error::new(Status::ARGUMENT, "weights", found, needed, text));
         }

@@ -104,7 +104,12 @@ impl<'a> Work<'a> {
         let mut elements = self.tensor_mut(index)?.into_values_mut::<T>()?;
         let (found, needed) = (start.saturating_add(values.len()), elements.len());
         if found > needed {
-            let text = format!("{} elements from {} on, for a tensor of {}", values.len(), start, needed);
+            let text = format!(
+                "{} elements from index {} do not fit into a tensor of {} elements",
+                values.len(),
+                start,
+                needed
+            );
             return Err(Error::new(Status::ARGUMENT, "values", found as i64, needed as i64, text));
         }
         elements.write_at(start, values);
@@ -146,7 +151,15 @@ impl<'a> Work<'a> {
         // SAFETY: the task is current. Room for a number, or NULL: the pull form.
         match unsafe { self.now().rows.as_mut() } {
             Some(made) => *made = rows as u64,
-            None => return Err(Error::new(Status::STATE, "task", 0, 0, "commit takes the number of rows".into())),
+            None => {
+                return Err(Error::new(
+                    Status::STATE,
+                    "task",
+                    0,
+                    0,
+                    "pass the number of rows to commit, because this task has the pull form".into(),
+                ))
+            }
         }
         Ok(())
     }

@@ -142,7 +142,7 @@ pub(crate) fn elements_of<T: Element>(
     }
     let size = std::mem::size_of::<T>();
     if bytes as usize % size != 0 || data as usize % std::mem::align_of::<T>() != 0 {
-        let text = format!("{} bytes at {:p} are not whole elements of {} bytes", bytes, data, size);
+        let text = format!("{} bytes at {:p} are not aligned elements of {} bytes", bytes, data, size);
         return Err(Error::new(Status::ARGUMENT, what, bytes as i64, size as i64, text));
     }
     Ok(bytes as usize / size)

@@ -106,7 +106,7 @@ fn bounds(range: impl RangeBounds<usize>, count: usize) -> (usize, usize) {
         Bound::Excluded(at) => *at,
         Bound::Unbounded => count,
     };
-    assert!(start <= end && end <= count, "elements {}..{} of {}", start, end, count);
+    assert!(start <= end && end <= count, "the range {}..{} is out of bounds for {} elements", start, end, count);
     (start, end)
 }
 
@@ -282,7 +282,7 @@ impl<'a, T: Element> ValuesMut<'a, T> {
     /// # Panics
     /// If there is no element with this index.
     pub fn set(&mut self, index: usize, value: T) {
-        assert!(index < self.count, "element {} of {}", index, self.count);
+        assert!(index < self.count, "index {} is out of bounds for {} elements", index, self.count);
         // SAFETY: the index is in range.
         unsafe { self.data.add(index).write_volatile(value) }
     }
@@ -305,7 +305,7 @@ impl<'a, T: Element> ValuesMut<'a, T> {
     /// If fewer elements follow `start`.
     pub fn write_at(&mut self, start: usize, values: &[T]) {
         let fits = start <= self.count && values.len() <= self.count - start;
-        assert!(fits, "{} elements from {} on, of {}", values.len(), start, self.count);
+        assert!(fits, "{} elements from index {} are out of bounds for {} elements", values.len(), start, self.count);
         // SAFETY: the range is within the elements. `values` is private memory of this process.
         unsafe { copy_in(values.as_ptr(), self.data.add(start), values.len()) }
     }

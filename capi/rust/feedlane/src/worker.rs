@@ -76,7 +76,7 @@ fn inherited_descriptor() -> Option<OwnedFd> {
     // Descriptors that Rust opens have the close-on-exec flag, the only flag that exists. Descriptors inherited through
     // exec do not have it, and nobody owns them yet, except for the three standard streams.
     let is_inherited = number > 2 && flags == 0;
-    assert!(is_inherited || flags == -1, "{}={} is a descriptor of this process's own, or std's", VARIABLE, number);
+    assert!(is_inherited || flags == -1, "{}={} was not inherited from a trainer", VARIABLE, number);
     // Relaxed: the flag guards no other memory.
     if IS_TAKEN.swap(true, Ordering::Relaxed) {
         return None;
@@ -88,7 +88,7 @@ fn inherited_descriptor() -> Option<OwnedFd> {
 fn refuse_threads() {
     let tasks = std::fs::read_dir("/proc/self/task");
     let threads = tasks.expect("a worker counts its threads: /proc must be mounted").count();
-    assert!(threads == 1, "a worker looks for its trainer first thing in main, before it starts threads");
+    assert!(threads == 1, "a worker must look for its trainer at the start of main, before it starts threads");
 }
 
 /// The descriptor that leads to the trainer, if a trainer started this process. Removes the variable from the
@@ -159,7 +159,7 @@ impl Worker {
         check_abi()?;
         // SAFETY: the library takes ownership of the descriptor in every case.
         let (worker, status) = unsafe { Worker::attached(fd.into_raw_fd(), null_mut(), timeout, None)? };
-        worker.ok_or_else(|| Error::new(status, "", 0, 0, "the trainer didn't answer".into()))
+        worker.ok_or_else(|| Error::new(status, "", 0, 0, "the trainer did not answer in time".into()))
     }
 
     /// The calling thread as a worker of a loader of this process. `None`: no worker is missing.

@@ -85,7 +85,7 @@ fn a_descriptor_of_this_process_is_not_taken() -> Checked {
         for end in ends {
             let said = end.err().ok_or("it was taken")?;
             let said = said.downcast_ref::<String>().ok_or("a text")?;
-            assert!(said.contains("of this process's own"), "{}", said);
+            assert!(said.contains("was not inherited from a trainer"), "{}", said);
         }
     }
     file.read_exact(&mut [0; 8])?;

@@ -184,7 +184,7 @@ fn what_an_order_may_not_say_is_refused() -> Checked {
     assert_eq!((negative.status, negative.argument.as_str()), (Status::ARGUMENT, "length"));
     let mut sampler = Sampler::custom(Wrong(None, 9))?;
     let beyond = sampler.next_indices(&mut [0; 4]).unwrap_err();
-    assert!(beyond.text.contains("wrote 9 indices, more than 4"), "{}", beyond);
+    assert!(beyond.text.contains("wrote 9 indices, but there was room for only 4"), "{}", beyond);
     Ok(())
 }
 

@@ -99,7 +99,7 @@ impl Shard for Wordy {
 #[test]
 fn a_state_that_is_too_long_is_a_failure() -> Checked {
     let refused = numbers(&mut builder::<Wordy>().build()?).unwrap_err().to_string();
-    assert!(refused.contains("the shard's state is 1048576 bytes, more than "), "{}", refused);
+    assert!(refused.contains("the shard's state has 1048576 bytes, but at most "), "{}", refused);
     Ok(())
 }
 
