@@ -132,7 +132,7 @@ impl Error {
 
     /// An error for an index beyond the last valid one.
     pub(crate) fn beyond(argument: &str, index: usize, owner: &str, count: usize) -> Self {
-        let text = format!("{} is {}, but the {} has only {}", argument, index, owner, count);
+        let text = format!("{} {} is out of range: the {} has {}", argument, index, owner, count);
         Error::new(Status::ARGUMENT, argument, index as i64, count as i64, text)
     }
 

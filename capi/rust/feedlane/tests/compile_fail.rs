@@ -59,7 +59,7 @@ fn misuse() -> Result<(), feedlane::Failure> {
         (wrong.argument.as_str(), wrong.text.as_str()),
         ("dtype", "the tensor's elements are float32, not int64")
     );
-    assert_eq!(batch.tensor(1).err().ok_or("there is one")?.text, "tensor is 1, but the batch has only 1");
+    assert_eq!(batch.tensor(1).err().ok_or("there is one")?.text, "tensor 1 is out of range: the batch has 1");
     assert_eq!(other.state(Some(&batch)).unwrap_err().text, "the batch belongs to another loader");
     loader.close()?;
     let closed = handle.monitor().err().ok_or("it was closed")?;

@@ -74,7 +74,7 @@ fn error() -> Checked {
         ("caused", "eleven can't be read", "caused by: invalid digit found in string"),
         ("panic", "panicked: eleven is too much", ""),
         ("dtype", "dtype", ""),
-        ("beyond", "field is 2, the sample has 2", ""),
+        ("beyond", "field 2 is out of range: the sample has 2", ""),
     ] {
         let mut loader = loader(config)?;
         let results: Vec<Result<i64, Error>> = loader.epoch(0)?.map(|r| r.map(|batch| batch.number())).collect();

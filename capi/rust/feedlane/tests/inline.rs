@@ -171,7 +171,7 @@ fn a_workers_run_goes_on_after_what_panics_when_it_is_told_or_dropped() -> Check
         })
     });
     let ends: Vec<_> = loader.epoch(0)?.map(|batch| batch.map(|b| b.number()).map_err(|e| e.text.clone())).collect();
-    let panicked = Err("panicked: with something that is no text".to_string());
+    let panicked = Err("panicked: with a value that is not a string".to_string());
     assert_eq!(ends, [panicked.clone(), panicked, Err("a ring".to_string()), Ok(3)]);
     drop(loader);
     thread.join().expect("no panic")?;
