@@ -61,7 +61,7 @@ Status Dispatcher::dispatch(Error& error) {
     (void)order_->add_drawn(ledger_);
   }
   assign_pending();
-  if (take_back_queued()) assign_pending();
+  balance();
   return s;
 }
 
@@ -176,19 +176,19 @@ bool is_idle(const Member& m) {
 }  // namespace
 
 // A worker has nothing to do while tasks wait behind one that another is busy with, or for one that is still starting:
-// those are taken back. Batches that have their own workers wait.
-bool Dispatcher::take_back_queued() {
+// those are taken back and sent again. Batches that have their own workers wait.
+void Dispatcher::balance() {
   const auto members = roster_.members();
-  if (config_.round_robin || ledger_.pending() != 0 || members.size() < 2) return false;
-  if (std::none_of(members.begin(), members.end(), is_idle)) return false;
+  if (config_.round_robin || ledger_.pending() != 0 || members.size() < 2) return;
+  if (std::none_of(members.begin(), members.end(), is_idle)) return;
   const auto has_less = [](const Member& a, const Member& b) { return waiting_tasks(a) < waiting_tasks(b); };
   const auto most =
       static_cast<std::uint32_t>(std::max_element(members.begin(), members.end(), has_less) - members.begin());
-  if (take_back_from(most)) return true;
-  if (ledger_.abandoned() == 0) return false;  // else all of those may be ones that were abandoned
-  for (std::uint32_t w = 0; w < roster_.size(); w++)
-    if (w != most && take_back_from(w)) return true;
-  return false;
+  bool any = take_back_from(most);
+  // If there are abandoned tasks, all of its tasks may be such.
+  for (std::uint32_t w = 0; !any && ledger_.abandoned() != 0 && w < roster_.size(); w++)
+    any = w != most && take_back_from(w);
+  if (any) assign_pending();
 }
 
 // The tasks that it has not begun; of one that is stuck, abandoned ones too. False: there are none.

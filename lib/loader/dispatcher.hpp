@@ -90,7 +90,10 @@ class Dispatcher final : public supervisor::CrewOwner {
                    Error& error) override {
     return collector_.collect(worker, roster_.at(worker).peer.tasks(), result, blamed, error);
   }
-  void on_ready() override { assign_pending(); }
+  void on_ready() override {
+    assign_pending();
+    balance();
+  }
   std::int64_t on_gone(std::uint32_t worker, const supervisor::Gone& gone) override;
   void on_stuck(std::uint32_t worker) override;
   void on_failure(const Error& error) override { failure_.set(error); }
@@ -114,7 +117,7 @@ class Dispatcher final : public supervisor::CrewOwner {
   bool take_slot(std::uint32_t& slot);
   void assign_pending();
   [[nodiscard]] std::uint32_t choose_worker(const Entry& entry);  // Entry::anyone: none
-  bool take_back_queued();
+  void balance();
   bool take_back_from(std::uint32_t worker);
 
   // rescue.cpp

@@ -265,8 +265,9 @@ Status Loader::wait(os::Deadline deadline, bool wants_batch, Error& error) {
     return has_work() || (outlet_ == nullptr && dispatcher_.is_out_of_slots()) || delivery_.is_out_of_buffers() ||
            dispatcher_.is_left_to_stuck();
   };
+  bool is_changed = false;
   const auto until = [&] {
-    crew_.audit();
+    if (is_changed = crew_.audit(); is_changed) return os::Deadline::at(0);
     first = crew_.next_deadline().earlier(delivery_.copier_deadline());
     const os::Deadline ours = outlet_ == nullptr ? deadline : deadline.earlier(outlet_->next_deadline());
     return ours.earlier(first).earlier(crew_.next_look());
@@ -285,10 +286,11 @@ Status Loader::wait(os::Deadline deadline, bool wants_batch, Error& error) {
   if (!first.is_never() && first.remaining_ns() == 0) {
     // A worker that has attached or answered meanwhile must be heard before the others are given up.
     crew_.sweep();
-    crew_.audit();
+    (void)crew_.audit();
     if (const Status news = crew_.handle_events(error); news != FEEDLANE_OK) return news;
+    if (has_begun) dispatcher_.feed();
   }
-  return s == FEEDLANE_TIMEOUT && deadline.remaining_ns() != 0 ? FEEDLANE_OK : s;
+  return s == FEEDLANE_TIMEOUT && (is_changed || deadline.remaining_ns() != 0) ? FEEDLANE_OK : s;
 }
 
 bool Loader::has_news() {
@@ -325,7 +327,10 @@ Status Loader::arm(Error& error) {
   const auto is_ready = [=, this] { return (wants_batches && has_news()) || has_wake_up_work(); };
   const Status s = waiter_.arm(is_ready, error);
   if (s != FEEDLANE_OK) return s;
-  crew_.audit();
+  if (crew_.audit()) {
+    waiter_.cancel();
+    return FEEDLANE_AGAIN;
+  }
   if (!dispatcher_.has_begun()) return s;
   (void)stamps_.tick();
   stamps_.begin_wait();  // the host sleeps, until it calls next or poll

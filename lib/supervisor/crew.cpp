@@ -83,7 +83,7 @@ Status Crew::handle_events(Error& error) {
   const std::size_t rounds = 4 * (3 * size() / ring::Waiter::max_events + 1);
   const auto handle_one = [this](const os::Poller::Event& event) { handle(event); };
   if (const Status s = waiter_.poll(rounds, handle_one, error); s != FEEDLANE_OK) return s;
-  audit();
+  (void)audit();
   if (next_deadline().remaining_ns() == 0) check_deadlines();
   return FEEDLANE_OK;
 }

@@ -64,7 +64,8 @@ class Crew {
   bool take_overdue() { return std::exchange(is_overdue_, false); }
   // Compares the workers' rows and lanes with what the trainer knows. Call it with the doorbell armed before a sleep: a
   // worker rings after it has marked a task answered, so a change after the audit wakes the trainer.
-  void audit();
+  // True: it has received a message or refused a worker, so the caller must look for results before it sleeps.
+  [[nodiscard]] bool audit();
   void look() { deadlines_.look(roster_.members()); }
   // When the next deadline of a worker passes, and when the trainer must look again: see Deadlines.
   [[nodiscard]] os::Deadline next_deadline() const { return deadlines_.next(roster_.members()); }
@@ -97,7 +98,7 @@ class Crew {
   void give_up_task(std::uint32_t w);
   void give_up_death(std::uint32_t w);
   void stick(std::uint32_t w);
-  void audit(std::uint32_t w, std::uint64_t oldest);
+  bool audit(std::uint32_t w, std::uint64_t oldest);
   void disown(std::uint32_t w, std::uint64_t task, const Error& why);
 
   // ending.cpp

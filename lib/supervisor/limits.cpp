@@ -108,27 +108,31 @@ void Crew::stick(std::uint32_t w) {
 
 // ---- audits ----
 
-void Crew::audit() {
+bool Crew::audit() {
   look();
   owner_.find_oldest_tasks(oldest_);
-  for (std::uint32_t w = 0; w < size(); w++) audit(w, oldest_[w]);
+  bool any_news = false;
+  for (std::uint32_t w = 0; w < size(); w++) any_news = audit(w, oldest_[w]) || any_news;
+  return any_news;
 }
 
-void Crew::audit(std::uint32_t w, std::uint64_t oldest) {
+bool Crew::audit(std::uint32_t w, std::uint64_t oldest) {
   Member& m = roster_.at(w);
   TaskRing& tasks = m.peer.tasks();
   const std::int64_t now = deadlines_.now_ns();
   if (m.peer.state() != State::ready) m.progress_ns = now;
-  if (!m.peer.has_attached() || !m.peer.is_live()) return;
+  if (!m.peer.has_attached() || !m.peer.is_live()) return false;
   const TaskRing::Marks marks = tasks.marks();
-  if (m.peer.state() == State::opening && marks.begun != 0) handle_message(w);
-  if (!m.peer.has_attached() || !m.peer.is_live()) return;
+  const bool is_ready_due = m.peer.state() == State::opening && marks.begun != 0;
+  if (is_ready_due) handle_message(w);
+  if (!m.peer.has_attached() || !m.peer.is_live()) return is_ready_due;
   Error error;
   if (check_marks(w, m, marks, roster_.lanes(), oldest, error) != FEEDLANE_OK) {
     std::uint64_t blamed = marks.in_hand;  // the task in hand, if the mark is valid
     if (!owner_.has_task(w, blamed)) blamed = marks.begun;
     if (!owner_.has_task(w, blamed)) blamed = oldest;
-    return disown(w, blamed, error);
+    disown(w, blamed, error);
+    return true;
   }
   // Beginning a task counts as progress. So a worker can extend its deadline at most once per task, whatever it writes.
   if (marks.begun > m.seen_task && owner_.has_task(w, marks.begun)) m.note_progress(now);
@@ -140,6 +144,7 @@ void Crew::audit(std::uint32_t w, std::uint64_t oldest) {
     m.note_progress(now);
     m.seen_passed_over = passed_over;
   }
+  return is_ready_due;
 }
 
 // Ends a worker whose row or results cannot be valid. The rest of its lane is ignored, and its tasks go to others only

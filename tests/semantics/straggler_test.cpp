@@ -169,3 +169,48 @@ TEST_CASE("an idle worker takes the tasks of a worker that is still starting") {
   CHECK(take_rest(l.get()).size() == 1);
   for (const int fd : never) (void)::close(fd);
 }
+
+// promise: dispatch-least-loaded
+TEST_CASE("a worker that became ready while the trainer was busy gets the task that waits behind a stuck sample") {
+  for (const bool is_armed : {false, true}) {
+    CAPTURE(is_armed);
+    int never[2] = {-1, -1};
+    REQUIRE(::pipe(never) == 0);
+    const Gate gate;
+    Setup s(20);
+    s.plan.stuck_fd = never[0];
+    s.plan.stuck_index = 0;
+    s.plan.gate_fd = gate.fd();
+    s.plan.gate_open = 2;
+    s.workers(2).config.prefetch_factor = 2;
+    s.config.out_of_order = 1;
+    const Loader l = s.create();
+    begin(l.get(), 0);
+    // Worker 0 makes all but what worker 1 was sent, and takes that over when nothing else is left.
+    for (int i = 0; i < 18; i++) {
+      const Taken t = take(l.get());
+      REQUIRE(t.status == FEEDLANE_OK);
+      CHECK(t.worker == 0);
+      CHECK(t.batch != 0);
+    }
+    CHECK(take(l.get(), nullptr, 0).status == FEEDLANE_TIMEOUT);
+    REQUIRE(eventually([&] { return worker_of(l.get(), 0).batch == 0; }));
+    gate.open();  // worker 1 declines its tasks and sleeps, which the trainer does not see yet
+    const auto pid = static_cast<pid_t>(worker_of(l.get(), 1).pid);
+    REQUIRE(eventually([&] { return state_of(pid) == 'S'; }));
+    int fd = -1;
+    while (is_armed) {
+      const std::int32_t armed = feedlane_loader_arm(l.get(), &fd);
+      if (armed == FEEDLANE_OK) REQUIRE(wait_readable(fd));
+      if (feedlane_loader_poll(l.get(), nullptr) == FEEDLANE_AGAIN) break;
+    }
+    const Taken behind = take(l.get());
+    REQUIRE(behind.status == FEEDLANE_OK);
+    CHECK(behind.worker == 1);
+    REQUIRE(::write(never[1], "", 1) == 1);
+    const std::vector<Taken> rest = take_rest(l.get());
+    REQUIRE(rest.size() == 1);
+    CHECK(rest[0].batch == 0);
+    for (const int end : never) (void)::close(end);
+  }
+}

@@ -10,10 +10,10 @@
  * fails: DRAIN=0    the trainer does not look for the dead worker's answer before it gives the task away
  *
  * code: lib/worker/worker.cpp Worker::is_revoked 9c4c46b6
- * code: lib/worker/worker.cpp Worker::take_task 15c81b9d
+ * code: lib/worker/worker.cpp Worker::take_task e8ba3b29
  * code: lib/supervisor/task_ring.cpp TaskRing::revoke 678f2e0a
- * code: lib/loader/rescue.cpp Dispatcher::on_result ffc936f4
- * code: lib/supervisor/crew.cpp Crew::drain_lane 740d16c4
+ * code: lib/loader/collector.cpp Collector::collect 5c137365
+ * code: lib/supervisor/crew.cpp Crew::drain_lane 0632bbdd
  */
 #ifndef WORKER
 #define WORKER 1
