@@ -12,8 +12,8 @@ import pathlib
 import shutil
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from bench_page import cell, number, size, table
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "bench"))
+from page import cell, number, size, table
 
 
 def device():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`feedlane bench` measures what it says: each measurement, short, as JSON with the members that are promised, and as a
-table. Not how fast anything is. How long it may take, Meson says.
+"""`feedlane bench` and tools/bench/compare-peers measure what they say: each measurement, short, as JSON with the members that are
+promised, and as a table. Not how fast anything is. How long it may take, Meson says.
 
-Usage: bench_test.py PATH_OF_FEEDLANE FOLDER_OF_THE_STAND_IN_FOR_CUDAS_DRIVER"""
+Usage: bench_test.py PATH_OF_FEEDLANE PATH_OF_COMPARE FOLDER_OF_THE_STAND_IN_FOR_CUDAS_DRIVER"""
 import ctypes
 import json
 import os
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-FEEDLANE, STAND_IN = sys.argv.pop(1), sys.argv.pop(1)
+FEEDLANE, COMPARE, STAND_IN = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
 if len(os.sched_getaffinity(0)) < 2:
     print("skipped: one processor")
     sys.exit(77)
@@ -20,8 +20,8 @@ if len(os.sched_getaffinity(0)) < 2:
 
 # Of each as little as there can be: where others keep the processors busy, each hand-over between two processes that wait
 # busily takes as long as a process is let run, and a quick round has a million of them.
-def bench(*arguments, env=None):
-    return subprocess.run([FEEDLANE, "bench", *arguments, "--tiny", "--rounds", "1"], check=True,
+def bench(*arguments, program=(FEEDLANE, "bench"), env=None):
+    return subprocess.run([*program, *arguments, "--tiny", "--rounds", "1"], check=True,
                           stdout=subprocess.PIPE, text=True, env=env).stdout
 
 
@@ -29,14 +29,18 @@ def over_stand_in(**more):
     return {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, (STAND_IN, os.environ.get("LD_LIBRARY_PATH")))), **more}
 
 
-def figures(name, *arguments, env=None):
+def figures(name, *arguments, **how):
     """Rows, ratios."""
-    said = json.loads(bench(name, "--json", *arguments, env=env))
+    said = json.loads(bench(name, "--json", *arguments, **how))
     got = said["groups"][name]
     assert list(said["groups"]) == [name] and said["machine"]["processors"] >= 2 and all(ns > 0 for ns in got["line_ns"])
     for ratio, spread in got["ratios"].items():
         assert spread["min"] <= spread["median"] <= spread["max"] and len(spread["rounds"]) == 1, ratio
     return got["rows"], {ratio: spread["median"] for ratio, spread in got["ratios"].items()}
+
+
+def compared(name, *arguments):
+    return figures(name, *arguments, program=(COMPARE,))
 
 
 class Bench(unittest.TestCase):
@@ -45,12 +49,20 @@ class Bench(unittest.TestCase):
             value = row[name]["median"] if isinstance(row[name], dict) else row[name]
             self.assertGreater(value, 0, name)
 
+    def test_ring_of_the_command_is_compared_with_the_line_only(self):
+        rows, ratios = figures("ring")
+        self.assertEqual(sorted(ratios), ["ring.round_trip_over_line", "ring.send_receive_round_trip_over_line"])
+        self.assertEqual(len(rows), 9)
+        for row in rows:
+            self.assertIn(row["name"].split(",")[0], ("floor", "feedlane"))
+            self.check_positive(row, *(("one_way_mmsg_s",) if row["rtt_ns"] is None else ("rtt_ns", "rtt_over_line")))
+
     def test_floor(self):
         rows, _ = figures("floor")
         self.check_positive(rows[0], "rtt_ns")
 
     def test_ring(self):
-        rows, ratios = figures("ring")
+        rows, ratios = compared("ring")
         named = {row["name"]: row for row in rows}
         spsc = "boost::lockfree::spsc_queue"
         calls, rigtorp, folly = "feedlane, send and receive", "rigtorp::SPSCQueue", "folly::ProducerConsumerQueue"
@@ -84,7 +96,7 @@ class Bench(unittest.TestCase):
             self.assertAlmostEqual(mine / theirs / ratios["ring.send_receive_single_over_best"], 1, delta=0.01)
 
     def test_latency(self):
-        rows, ratios = figures("latency")
+        rows, ratios = compared("latency")
         self.assertEqual([row["rate"] for row in rows], [rate for rate in (10**4, 10**5, 10**6) for _ in range(4)])
         for row in rows:
             self.check_positive(row, "messages", "p50_ns", "p99_ns", "p999_ns", "max_ns", "receiver_cpu_share")
@@ -99,7 +111,7 @@ class Bench(unittest.TestCase):
                                        / ratios[f"latency.{rate}.{name}_over_spsc"], 1, delta=0.01)
 
     def test_lanes(self):
-        rows, ratios = figures("lanes")
+        rows, ratios = compared("lanes")
         self.assertEqual([row["producers"] for row in rows], [1, 2, 4, 8])
         for row in rows:
             self.check_positive(row, "mmsg_s", "boost_spsc_queues_mmsg_s", "boost_queue_mmsg_s")
@@ -128,7 +140,7 @@ class Bench(unittest.TestCase):
                 self.assertIn(f"startup.{row['mode']}.{row['workers']}.{name}", ratios)
 
     def test_loader(self):
-        rows, ratios = figures("loader")
+        rows, ratios = compared("loader")
         self.assertEqual([(row["sample_bytes"], row.get("by"), row["workers"]) for row in rows],
                          [(n, by, w) for n, by in ((256, "get"), (256, "fetch"), (3 << 10, "get"), (147 << 10, "get")) for w in (0, 1, 2)]
                          + [(64, None, 64)])
@@ -139,7 +151,7 @@ class Bench(unittest.TestCase):
         self.assertIn("loader.crowd_over_eventfds", ratios)
 
     def test_small(self):
-        rows, ratios = figures("small")
+        rows, ratios = compared("small")
         self.assertEqual([(row["batch_size"], row["by"]) for row in rows],
                          2 * [(n, by) for n in (64, 512) for by in ("fetch", "get, prefetching", "get")])
         self.assertEqual(len(ratios), len(rows))
@@ -148,7 +160,7 @@ class Bench(unittest.TestCase):
             self.check_positive(row, "sample_ns", "loop_ns", "ratio")
 
     def test_reads(self):
-        rows, ratios = figures("reads")
+        rows, ratios = compared("reads")
         self.assertEqual([(row["reads"], row["of"]) for row in rows],
                          [(1, "one read"), *((n, of) for n in (16, 64) for of in ("task in hand", "tasks ahead"))])
         for row in rows:
@@ -156,7 +168,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(list(ratios), ["reads.16.over_reads_in_flight", "reads.64.over_reads_in_flight"])
 
     def test_cpp(self):
-        rows, ratios = figures("cpp")
+        rows, ratios = compared("cpp")
         self.assertEqual(list(ratios), ["cpp.rows.over_c", "cpp.tensors.over_c", "cpp.dlpack.over_c"])
         for row in rows:
             self.check_positive(row, "c_ns", "cpp_ns", "ratio")
@@ -194,8 +206,7 @@ class Bench(unittest.TestCase):
         done = subprocess.run([FEEDLANE, "bench", "all", "--json", "--tiny", "--rounds", "1"], capture_output=True, text=True,
                               env=over_stand_in(FEEDLANE_STAND_IN_DEVICES="0"))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn("sharing", json.loads(done.stdout)["groups"])
-        self.assertNotIn("device", json.loads(done.stdout)["groups"])
+        self.assertEqual(sorted(json.loads(done.stdout)["groups"]), ["floor", "handoff", "ring", "startup"])
 
     def test_sizes_workers_and_prefetch_of_ones_own(self):
         rows, _ = figures("handoff", "--bytes", "4096", "8192", "--workers", "2", "--prefetch", "3", "--no-pin")
@@ -207,9 +218,10 @@ class Bench(unittest.TestCase):
     @unittest.skipUnless(shutil.which("gnuplot"), "no gnuplot")
     def test_plots(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name, curve in (("ring", "boost::lockfree::spsc_queue"), ("handoff", "memcpy by 2 threads")):
-                picture = os.path.join(folder, f"{name} 'of' sizes.svg")
-                bench(name, *(("--bytes", "4096", "65536") if name == "handoff" else ()), "--plot", picture)
+            for program, arguments, curve in (((COMPARE,), ("ring",), "boost::lockfree::spsc_queue"),
+                                              ((FEEDLANE, "bench"), ("handoff", "--bytes", "4096", "65536"), "memcpy by 2 threads")):
+                picture = os.path.join(folder, f"{arguments[0]} 'of' sizes.svg")
+                bench(*arguments, "--plot", picture, program=program)
                 with open(picture, encoding="utf-8") as svg:
                     text = svg.read()
                 self.assertIn("<svg", text)
@@ -220,10 +232,10 @@ class Bench(unittest.TestCase):
         self.assertIn("/nowhere", nowhere.stderr)
 
     def test_tables(self):
-        text = bench("ring")
+        text = bench("ring", program=(COMPARE,))
         self.assertIn("boost::lockfree::spsc_queue", text)
         self.assertRegex(text, r"are compiled in|not compiled in \(Meson's option peers\): (rigtorp|folly)::")
-        self.assertIn("boost::lockfree::spsc_queue, polled", bench("latency"))
+        self.assertIn("boost::lockfree::spsc_queue, polled", bench("latency", program=(COMPARE,)))
 
     def test_one_processor_is_refused(self):
         one = str(min(os.sched_getaffinity(0)))
@@ -232,8 +244,9 @@ class Bench(unittest.TestCase):
         self.assertIn("need two processors", done.stderr)
 
     def test_what_is_refused(self):
-        for wrong in (["bench"], ["bench", "ring", "--rounds", "0"], ["bench", "nothing"], []):
-            done = subprocess.run([FEEDLANE, *wrong], capture_output=True, text=True)
+        for wrong in ([FEEDLANE, "bench"], [FEEDLANE, "bench", "ring", "--rounds", "0"], [FEEDLANE, "bench", "nothing"], [FEEDLANE],
+                      [COMPARE], [COMPARE, "nothing"], [COMPARE, "ring", "--rounds", "0"]):
+            done = subprocess.run(wrong, capture_output=True, text=True)
             self.assertNotEqual(done.returncode, 0, wrong)
             self.assertTrue(done.stderr or done.stdout)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/bench_torch.py measures both loaders, where torch is.  Usage: bench_torch_test.py BENCH_TORCH PATH_OF_FEEDLANE"""
+"""tools/bench/peer_torch.py measures both loaders, where torch is.  Usage: bench_torch_test.py PEER_TORCH PATH_OF_FEEDLANE"""
 import json
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/bench_goals.py holds what it says it holds: with made-up figures.  Usage: goals_test.py BENCH_GOALS"""
+"""tools/bench/goals.py holds what it says it holds: with made-up figures.  Usage: goals_test.py BENCH_GOALS"""
 import contextlib
 import importlib.util
 import io
@@ -40,7 +40,7 @@ class Goals(unittest.TestCase):
     def run_tool(self, figures, *arguments):
         """Its exit status, and what it says."""
         self.figures, said = figures, io.StringIO()
-        sys.argv = ["bench_goals.py", "--group", "lanes", *arguments, "feedlane"]
+        sys.argv = ["goals.py", "--group", "lanes", *arguments, "feedlane"]
         with contextlib.redirect_stdout(said):
             status = goals.main()
         return status, said.getvalue()
@@ -121,7 +121,7 @@ class Goals(unittest.TestCase):
             self.assertIn(words, goals.goal_of(listed, name)["what"])
         with self.assertRaises(SystemExit):
             goals.goal_of(listed, "lanes.1.over_nothing")
-        recorded = PATH.parent / "bench_baseline.json"
+        recorded = PATH.parent / "baseline.json"
         if recorded.exists():
             for entry in json.loads(recorded.read_text(encoding="ascii")):
                 for name in entry["ratios"]:

@@ -26,19 +26,10 @@ constexpr int exit_skipped = 77;  // as test programs say it
 
 constexpr Measurement measurements[] = {
     {"floor", "Send a cache line of 56 bytes between two processes", bench::floor},
-    {"ring", "Send messages through a ring, and through queues of Boost and others, a pipe and an eventfd",
-     bench::ring},
-    {"latency", "Send messages at a fixed rate, and measure from the time when each was due", bench::latency},
-    {"lanes", "Send messages from several producers to one consumer, compared with Boost's queues", bench::lanes},
+    {"ring", "Send messages through a ring, compared with a cache line", bench::ring},
     {"handoff", "Pass batches from workers to a trainer, compared with threads that copy into the same slots",
      bench::handoff},
-    {"loader", "Collate samples into batches, compared with plain loops; run more workers than processors",
-     bench::loader},
-    {"small", "Break down the cost of a small sample without workers: batch, call, cache misses", bench::small},
-    {"cpp", "Access rows, tensors and DLPack through the C++ interface, compared with the C interface", bench::cpp},
     {"startup", "Time the first batch, the next epoch and the end", bench::startup},
-    {"reads", "Load samples that take 20 ms to read, with and without reading ahead", bench::reads},
-    {"sharing", "Share one loader among several consumers, compared with one loader for each", bench::sharing},
     {"device", "Copy batches to a GPU from registered slots and from other memory; skipped without a GPU",
      bench::device, bench::device_missing},
 };
@@ -64,7 +55,7 @@ int main(int argc, char** argv) {
 
   bench::Options options;
   CLI::App* command = app.add_subcommand(
-      "bench", "Benchmark the library against a hardware floor and comparable libraries, in alternating rounds");
+      "bench", "Benchmark the library on this machine against a hardware floor, in alternating rounds");
   command->require_subcommand(1);
   command->fallthrough();
   command->add_option("--rounds", options.rounds, "Run this many rounds and print their median (default: 9)")
@@ -91,7 +82,7 @@ int main(int argc, char** argv) {
   for (const Measurement& m : measurements) {
     CLI::App* sub = command->add_subcommand(m.name, m.what)->callback([&run, &m] { run(&m, 1); });
     const std::string name = m.name;
-    if (name == "ring" || name == "handoff")
+    if (name == "handoff")
       sub->add_option("--plot", options.plot,
                       "Draw the results over sizes into this SVG file, with gnuplot (default: no picture)")
           ->type_name("FILE");

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to get messages from one process to another, all with the same two calls: the bare line, and Feedlane's ring through its
-// C API, in place and by copies. A channel is made before the fork; then each side opens its end. Others: peers.hpp, queues.hpp.
+// Ways to get messages from one process to another, all with the same two calls: the bare line, an eventfd, and
+// Feedlane's ring through its C API, in place and by copies. A channel is made before the fork; then each side opens its
+// end. tools/bench has others.
 #pragma once
 
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -52,6 +54,34 @@ class Line {
   };
   Cell* cell_ = make_shared_object<Cell>();
   std::uint64_t sent_ = 0, seen_ = 0;
+};
+
+// The message in a line, the news of it by an eventfd: what any sleeping hand-over costs at least.
+class Event {
+ public:
+  using Message = bench::Message;
+  Event() : fd_(::eventfd(0, EFD_CLOEXEC)) {
+    if (fd_ < 0) fail("eventfd failed");
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() { (void)::close(fd_); }
+  void open_sender() {}
+  void open_receiver() {}
+  void close() {}
+  void send(const Message& m) {
+    *message_ = m;
+    if (::eventfd_write(fd_, 1) != 0) fail("cannot write to an eventfd");
+  }
+  void receive(Message& m) {
+    eventfd_t count = 0;
+    if (::eventfd_read(fd_, &count) != 0) fail("cannot read from an eventfd");
+    m = *message_;
+  }
+
+ private:
+  int fd_;
+  Message* message_ = make_shared_object<Message>();
 };
 
 // ---- Feedlane ----

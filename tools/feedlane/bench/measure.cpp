@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -20,7 +21,7 @@
 namespace bench {
 
 void fail(const std::string& what) {
-  fmt::print(stderr, "feedlane: {}\n", what);
+  fmt::print(stderr, "{}: {}\n", program_invocation_short_name, what);
   std::_Exit(1);
 }
 

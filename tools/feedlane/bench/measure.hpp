@@ -160,7 +160,7 @@ double rounded(double value);
 std::string cell(const Figure& figure);
 
 // What a measurement answers: rows for its table, and the ratios by which it is held against a record of them (see
-// tools/bench_goals.py). A ratio's name doesn't change: "ring.batched_over_spsc".
+// tools/bench/goals.py). A ratio's name doesn't change: "ring.batched_over_spsc".
 struct Report {
   Json rows = Json::array();
   Json ratios = Json::object();

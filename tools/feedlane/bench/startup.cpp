@@ -3,6 +3,7 @@
 // a page of each batch; what the arena's pages take is measured just before and taken off, round by round.
 #include <fmt/core.h>
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <atomic>
@@ -11,7 +12,7 @@
 
 #include "batches.hpp"
 #include "bench.hpp"
-#include "peers.hpp"
+#include "channels.hpp"
 
 namespace bench {
 

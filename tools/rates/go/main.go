@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Batches a second of one 4 KiB sample each, copied from memory that is there. See tools/bench_languages.py.
+// Batches a second of one 4 KiB sample each, copied from memory that is there. See tools/bench/languages.py.
 // Usage: rate BATCHES; a worker is this program, started again.
 package main
 

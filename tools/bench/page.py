@@ -4,19 +4,19 @@
 `<!-- table: NAME -->` and `<!-- end -->`. Draws the picture of the README, docs/figures/torch.svg, from the same figures. No figure there
 is typed.
 
-Usage: bench_page.py [--check]    --check: fails if the page or the picture isn't what the raw files say"""
+Usage: tools/bench/page.py [--check]    --check: fails if the page or the picture isn't what the raw files say"""
 import json
 import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-import bench_goals
+import goals as bench_goals
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 PAGE, RAW, PICTURE = ROOT / "docs/performance.md", ROOT / "docs/performance", ROOT / "docs/figures/torch.svg"
 KIB, MIB = 1 << 10, 1 << 20
-MISSING = "Not measured yet: `tools/bench_all`."
+MISSING = "Not measured yet: `tools/bench/all`."
 
 
 def raw(group):
@@ -235,7 +235,7 @@ def render(page):
         pattern = re.compile(rf"(<!-- table: {make.__name__} -->\n).*?(\n?<!-- end -->)", re.DOTALL)
         page, found = pattern.subn(lambda match, make=make: match[1] + make() + "\n<!-- end -->", page)
         if found != 1:
-            sys.exit(f"bench_page.py: {PAGE.name} has {found} places for the table {make.__name__}, should have 1")
+            sys.exit(f"tools/bench/page.py: {PAGE.name} has {found} places for the table {make.__name__}, should have 1")
     return page
 
 
@@ -281,7 +281,7 @@ def main():
     if sys.argv[1:] == ["--check"]:
         for path, text in written.items():
             if path.read_text(encoding="utf-8") != text:
-                sys.exit(f"{path.name} isn't what docs/performance/ says: run tools/bench_page.py")
+                sys.exit(f"{path.name} isn't what docs/performance/ says: run tools/bench/page.py")
     else:
         for path, text in written.items():
             path.write_text(text, encoding="utf-8")

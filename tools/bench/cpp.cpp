@@ -4,9 +4,12 @@
 
 #include <feedlane/feedlane.hpp>
 
-#include "bench.hpp"
+#include "compare.hpp"
 
-namespace bench {
+namespace compare {
+
+using namespace bench;
+
 namespace {
 
 constexpr std::int64_t batch_rows = 256;
@@ -168,4 +171,4 @@ Report cpp(const Options& options) {
   return report;
 }
 
-}  // namespace bench
+}  // namespace compare

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to get messages from one process to another besides Feedlane's, with the two calls of channels.hpp: Boost's queues, and
-// what the kernel offers.
+// Ways to get messages from one process to another besides Feedlane's, with the two calls of channels.hpp: Boost's
+// queues, and the kernel's pipe.
 #pragma once
 
 #include <fcntl.h>
@@ -149,34 +149,6 @@ class Pipe {
 
  private:
   int fds_[2] = {-1, -1};
-};
-
-// The message in a line, the news of it by an eventfd: what any sleeping hand-over costs at least.
-class Event {
- public:
-  using Message = bench::Message;
-  Event() : fd_(::eventfd(0, EFD_CLOEXEC)) {
-    if (fd_ < 0) fail("eventfd failed");
-  }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  ~Event() { (void)::close(fd_); }
-  void open_sender() {}
-  void open_receiver() {}
-  void close() {}
-  void send(const Message& m) {
-    *message_ = m;
-    if (::eventfd_write(fd_, 1) != 0) fail("cannot write to an eventfd");
-  }
-  void receive(Message& m) {
-    eventfd_t count = 0;
-    if (::eventfd_read(fd_, &count) != 0) fail("cannot read from an eventfd");
-    m = *message_;
-  }
-
- private:
-  int fd_;
-  Message* message_ = make_shared_object<Message>();
 };
 
 // Messages in a queue of Boost's, the news of each by an eventfd, on which the receiver sleeps.

@@ -6,15 +6,17 @@ ctypes, since the package feedlane has no rings. Both are polled without a pause
 Each figure contains what Python and its binding take for a call, which is most of it: a call by ctypes that does nothing stands
 beside them. So this says what a Python program gets, and of the two transports below no more than that.
 
-Usage: bench_iceoryx2.py [--rounds N] [--messages N] [--json] LIBFEEDLANE    (an interpreter that has iceoryx2)"""
+Usage: peer_iceoryx2.py [--rounds N] [--messages N] [--json] LIBFEEDLANE    (an interpreter that has iceoryx2)"""
 import argparse
 import contextlib
 import ctypes
+import itertools
 import json
 import os
-import statistics
 import sys
 import time
+
+from rounds import alternate, cell
 
 try:
     import iceoryx2
@@ -90,7 +92,7 @@ class Feedlane:
     @staticmethod
     def _check(status):
         if status != 0:
-            sys.exit(f"bench_iceoryx2.py: feedlane: status {status}")
+            sys.exit(f"peer_iceoryx2.py: feedlane: status {status}")
 
     def send(self, message):
         while self._send(self.handle, ctypes.byref(message), 1, 0, None, None) != 0:
@@ -129,7 +131,7 @@ def child(body):
             os._exit(status)
     yield
     if os.waitpid(pid, 0)[1] != 0:
-        sys.exit("bench_iceoryx2.py: a process failed")
+        sys.exit("peer_iceoryx2.py: a process failed")
 
 
 def round_trip(kind, path, count):
@@ -163,7 +165,7 @@ def round_trip(kind, path, count):
             message.words[0] = i
             there.send(message)
             if back.receive().words[0] != i:
-                sys.exit("bench_iceoryx2.py: a message came back wrong")
+                sys.exit("peer_iceoryx2.py: a message came back wrong")
         took = time.perf_counter_ns() - began
     there.close()
     back.close()
@@ -194,22 +196,17 @@ def main():
     iceoryx2.set_log_level(iceoryx2.LogLevel.Error)
     Feedlane.library = load(chosen.library)
     os.sched_setaffinity(0, {sorted(CPUS)[0]})
-    figures = {kind.name: [] for kind in (Iceoryx, Feedlane)}
-    calls = []
-    for number in range(chosen.rounds + 1):
-        for kind in (Iceoryx, Feedlane) if number % 2 else (Feedlane, Iceoryx):
-            value = round_trip(kind, f"{os.getpid()}-{number}", chosen.messages)
-            if number:  # the first round doesn't count
-                figures[kind.name].append(value)
-        calls.append(call_ns(chosen.messages))
+    number = itertools.count()
+    figures = alternate({kind.name: lambda kind=kind: round_trip(kind, f"{os.getpid()}-{next(number)}", chosen.messages)
+                         for kind in (Iceoryx, Feedlane)} | {"call": lambda: call_ns(chosen.messages)}, chosen.rounds)
+    calls = figures.pop("call")
     rows = [{"name": name, "rtt_ns": values} for name, values in figures.items()]
     if chosen.json:
         print(json.dumps({"call_ns": calls, "rows": rows}, indent=1))
         return 0
-    print(f"a call by ctypes that does nothing: {statistics.median(calls):.0f} ns")
+    print(f"a call by ctypes that does nothing, ns: {cell(calls, '.0f')}")
     for row in rows:
-        values = row["rtt_ns"]
-        print(f"{row['name']:40} there and back, ns: {statistics.median(values):.0f} [{min(values):.0f} .. {max(values):.0f}]")
+        print(f"{row['name']:40} there and back, ns: {cell(row['rtt_ns'], '.0f')}")
     return 0
 
 

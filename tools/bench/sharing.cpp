@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharing: one loader for several consumers, beside as many loaders with the same data set. The data set generates its bytes,
-// as decoding does. What counts: batches a second at every consumer, and the CPU time of feeder, workers and consumers a batch.
+// sharing: one loader for several consumers, beside as many loaders with the same data set. The data set generates its
+// bytes, as decoding does. What counts: batches a second at every consumer, and the CPU time of feeder, workers and
+// consumers a batch.
 #include <fmt/core.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -9,9 +10,11 @@
 #include <memory>
 
 #include "batches.hpp"
-#include "bench.hpp"
+#include "compare.hpp"
 
-namespace bench {
+namespace compare {
+
+using namespace bench;
 
 namespace {
 
@@ -248,4 +251,4 @@ Report sharing(const Options& options) {
   return report;
 }
 
-}  // namespace bench
+}  // namespace compare

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plot of `feedlane bench ring`.
+// The plot of `compare ring`.
 #include "sizes.hpp"
 
 #include <functional>

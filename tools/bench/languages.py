@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Batches a second in each language beside C: the same loop and the same data set, trainer and worker in that language, one
-worker, batches of 4 KiB that a worker copies from memory that is there (tools/rates). All languages in each round, C first; the
-ratio is that of a round. A language without its tools is left out.
+"""Batches a second in each language, compared with C: the same loop and the same data set, trainer and worker in that language, one
+worker, batches of 4 KiB that a worker copies from memory that is there (tools/rates). All languages in each round; the ratio
+is that of a round. A language without its tools is left out.
 
-Usage: bench_languages.py [--rounds N] [--batches N] [--json] BUILD_FOLDER"""
+Usage: languages.py [--rounds N] [--batches N] [--json] BUILD_FOLDER"""
 import argparse
 import json
 import os
@@ -15,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from rounds import alternate, cell, ratios
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def runs(command, env=None):
@@ -59,17 +61,15 @@ def main():
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         commands, environment = programs(chosen.build.resolve(), folder)
-        rounds = [{language: float(runs([*command, str(chosen.batches)], environment)) for language, command in commands.items()}
-                  for _ in range(chosen.rounds)]
-    rows = {language: {"batches_s": [r[language] for r in rounds], "over_c": [r[language] / r["c"] for r in rounds]}
-            for language in commands}
+        rates = alternate({language: lambda command=command: float(runs([*command, str(chosen.batches)], environment))
+                           for language, command in commands.items()}, chosen.rounds)
+    rows = {language: {"batches_s": values, "over_c": ratios(values, rates["c"])} for language, values in rates.items()}
     if chosen.json:
         print(json.dumps(rows, indent=1))
         return
     print(f"{'':8} {'batches/s':>10}   over C: median, lowest and highest of {chosen.rounds} rounds")
     for language, row in rows.items():
-        over = row["over_c"]
-        print(f"{language:8} {statistics.median(row['batches_s']):10.0f} {statistics.median(over):8.2f} {min(over):6.2f} {max(over):6.2f}")
+        print(f"{language:8} {statistics.median(row['batches_s']):10.0f}   {cell(row['over_c'], '.2f')}")
 
 
 if __name__ == "__main__":

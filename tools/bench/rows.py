@@ -8,13 +8,13 @@ on processors of their own as far as there are any; workers are where the kernel
 
 --rows N: batches of N samples. The fewer they are, the more of the time is what a batch costs by itself.
 
-Usage: bench_rows.py [--rounds N] [--seconds S] [--rows N] [--quick] [--json]
+Usage: rows.py [--rounds N] [--seconds S] [--rows N] [--quick] [--json]
 With the library's and the package's place in the environment: FEEDLANE_LIBRARY, PYTHONPATH. Skips (77) without numpy."""
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -26,6 +26,7 @@ except ImportError:
     sys.exit(77)
 
 import feedlane
+from rounds import alternate, ratios, spread
 
 ROWS, BYTES, SAMPLES = 64, 256, 1 << 20
 
@@ -108,10 +109,6 @@ def machine():
             "kernel": " ".join(os.uname()[::2][:2]), "numpy": np.__version__, "python": sys.version.split()[0]}
 
 
-def spread(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values), "rounds": values}
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
@@ -134,19 +131,18 @@ def measure(path, chosen):
     data = Mapped(path).data
     kinds = {"take into the slot": Takes, "__getitems__": Lists, "__getitem__": Single}
     cases = [(name, workers) for workers in (0, 1, 2) for name in kinds]
-    ratios, rates = {case: [] for case in cases}, {case: [] for case in cases}
-    for round_number in range(chosen.rounds + 1):  # the first one doesn't count
-        for workers in 0, 1, 2:
-            bare = loops(data, max(workers, 1), chosen.rows, chosen.seconds)
-            for name, kind in kinds.items():
-                with feedlane.Loader(kind(path), chosen.rows, shuffle=True, seed=round_number, num_workers=workers,
-                                     fields={"row": (np.uint8, (BYTES,))}) as loader:
-                    rate = loaded(loader, chosen.seconds)
-                if round_number:
-                    rates[name, workers].append(rate)
-                    ratios[name, workers].append(rate / bare)
+    seeds = itertools.count()
+
+    def rate(name, workers):
+        if name == "loops":
+            return loops(data, max(workers, 1), chosen.rows, chosen.seconds)
+        with feedlane.Loader(kinds[name](path), chosen.rows, shuffle=True, seed=next(seeds), num_workers=workers,
+                             fields={"row": (np.uint8, (BYTES,))}) as loader:
+            return loaded(loader, chosen.seconds)
+    rates = alternate({(name, workers): lambda name=name, workers=workers: rate(name, workers)
+                       for workers in (0, 1, 2) for name in ("loops", *kinds)}, chosen.rounds)
     rows = [{"by": name, "workers": workers, "batch_size": chosen.rows, "samples_per_second": spread(rates[name, workers]),
-             "over_loops": spread(ratios[name, workers])} for name, workers in cases]
+             "over_loops": spread(ratios(rates[name, workers], rates["loops", workers]))} for name, workers in cases]
     if chosen.json:
         # The goals are for batches of ROWS.
         said = {f"rows.{row['by'].split()[0].strip('_')}.{row['workers']}": row["over_loops"]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// loader: a whole epoch as trainers have it, samples in random order collated into batches, beside as many processes that make
-// the same batches in loops; and what a batch costs where workers outnumber processors, beside bare eventfds.
+// loader: a whole epoch as trainers have it, samples in random order collated into batches, beside as many processes
+// that make the same batches in loops; and what a batch costs where workers outnumber processors, beside bare eventfds.
 #include <fmt/core.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -10,10 +10,12 @@
 #include <cstring>
 #include <memory>
 
-#include "bench.hpp"
+#include "compare.hpp"
 #include "samples.hpp"
 
-namespace bench {
+namespace compare {
+
+using namespace bench;
 
 namespace {
 
@@ -43,8 +45,8 @@ double loops(const Samples& samples, std::int64_t count, std::int32_t processes)
 
 // ---- more workers than processors ----
 
-// Microseconds a hand-over: so many processes that each wait for an eventfd and write another one, two of them always on
-// the way to each.
+// Microseconds a hand-over: so many processes that each wait for an eventfd and write another one, two of them always
+// on the way to each.
 double eventfd_us(std::int32_t processes, std::int64_t count) {
   std::vector<int> there, back;
   const int set = ::epoll_create1(EPOLL_CLOEXEC);
@@ -168,4 +170,4 @@ Report loader(const Options& options) {
   return report;
 }
 
-}  // namespace bench
+}  // namespace compare

@@ -38,8 +38,8 @@ class SampleEpochs : public Epochs {
   std::int64_t rows_;
 };
 
-// What anybody would write: a permutation, and each batch collated into the same memory. By the `part`-th of `parts`, which calls
-// `ready` before it begins. Nanoseconds.
+// What anybody would write: a permutation, and each batch collated into the same memory. By the `part`-th of `parts`,
+// which calls `ready` before it begins. Nanoseconds.
 std::int64_t loop_over(const Samples& samples, std::int64_t count, std::size_t rows, std::size_t part,
                        std::size_t parts, const std::function<void()>& ready);
 

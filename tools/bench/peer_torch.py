@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Feedlane beside torch's DataLoader, by turns in one run: handing over batches, start-up, and a folder of JPEGs.
+"""Feedlane compared with torch's DataLoader, in alternating rounds: handing over batches, start-up, and a folder of JPEGs.
 
 torch's at its best: persistent forked workers, no collating, and for that size the fastest of a search over the way of a batch,
 the number of workers and the prefetch factor. The ways: `tensors`, which a worker makes by one copy straight into torch's shared
@@ -15,7 +15,7 @@ workers each, epoch after epoch of the same folder. SPDL's workers are threads: 
 to the crops that torchvision would draw; a batch is made of its pictures and normalised in a thread more. Skips (77) without
 torch, or where nothing is left to measure.
 
-Usage: bench_torch.py [--quick] [--json] [--rounds N] [--only PART] [--feedlane PATH]"""
+Usage: peer_torch.py [--quick] [--json] [--rounds N] [--only PART] [--feedlane PATH]"""
 import argparse
 import json
 import os
@@ -26,7 +26,11 @@ import sys
 import tempfile
 import time
 
+TOOLS = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(1, str(TOOLS))
+
 import photographs
+from rounds import alternate, cell, ratios, spread
 
 try:
     import numpy as np
@@ -149,22 +153,14 @@ class Feedlane:
 
 
 def find_feedlane(named):
-    built = pathlib.Path(__file__).resolve().parent.parent / "build/tools/feedlane/feedlane"
+    built = TOOLS.parent / "build/tools/feedlane/feedlane"
     for path in filter(None, (named, os.environ.get("FEEDLANE"), built)):
         if os.access(path, os.X_OK):
             return Feedlane(str(path))
-    sys.exit("bench_torch.py: no feedlane command; build it (option `command`) or name it with --feedlane")
+    sys.exit("peer_torch.py: no feedlane command; build it (option `command`) or name it with --feedlane")
 
 
 # ---- what is measured ----
-
-def spread(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values), "rounds": values}
-
-
-def ratios(ours, theirs):
-    return [our / their for our, their in zip(ours, theirs)]
-
 
 class Group:
     """Rows for the tables, ratios for the record, as `feedlane bench` has them."""
@@ -195,11 +191,9 @@ def measure_handoff(feedlane, group, chosen, say):
         (_, *our_best), our_tried = ((way, workers, prefetch), []) if chosen.quick else search(
             size, lambda _, w, p, size=size: feedlane.rate(size, w, p), searched, ["slots"])
         loader = torch_loader(way, size, batches, workers, prefetch)
-        torch_rate(loader)  # the first epoch starts the workers
-        theirs, ours = [], []
-        for _ in range(chosen.rounds):
-            theirs.append(torch_rate(loader))
-            ours.append(feedlane.rate(size, workers, prefetch))
+        got = alternate({"torch": lambda loader=loader: torch_rate(loader),
+                         "feedlane": lambda size=size, w=workers, p=prefetch: feedlane.rate(size, w, p)}, chosen.rounds)
+        theirs, ours = got["torch"], got["feedlane"]
         del loader
         ratio = spread(ratios(ours, theirs))
         group.ratios[f"torch.{size}.over_best"] = ratio
@@ -215,11 +209,9 @@ def measure_startup(feedlane, group, chosen, say):
     say(f"\n{'workers':>8} {'first batch, ms':>26} {'new epoch, ms':>26} {'end, ms':>26}    (torch, feedlane by fork)")
     names = ("first_batch", "new_epoch", "end")
     for workers in (1, 2):
-        theirs, ours = [], []
-        for _ in range(chosen.rounds + 1):
-            theirs.append(torch_start(workers))
-            ours.append(feedlane.start(workers))
-        theirs, ours = list(zip(*theirs[1:])), list(zip(*ours[1:]))
+        got = alternate({"torch": lambda workers=workers: torch_start(workers),
+                         "feedlane": lambda workers=workers: feedlane.start(workers)}, chosen.rounds)
+        theirs, ours = (list(zip(*got[name])) for name in ("torch", "feedlane"))
         row = {"workers": workers}
         for name, their, our in zip(names, theirs, ours):
             row[name + "_ms"] = {"torch": spread(list(their)), "feedlane": spread(list(our))}
@@ -263,8 +255,6 @@ class Pictures:
             self.rates["spdl"] = spdl_pictures.rate
         except (ImportError, OSError, RuntimeError) as reason:
             print("without SPDL:", reason, file=sys.stderr)
-        for rate in self.rates.values():
-            rate()  # the first epoch starts the workers
 
     def _loader(self, recipe, read=None):
         import torchvision
@@ -341,12 +331,10 @@ def measure_images(feedlane, group, chosen, say):
     count = 256 if chosen.quick else 2000
     with tempfile.TemporaryDirectory() as folder:
         pictures = Pictures(example, folder, count)
-        ours, alone, theirs = [], [], {name: [] for name in pictures.rates}
-        for _ in range(chosen.rounds):
-            for name, rates in theirs.items():
-                rates.append(pictures.rates[name]())
-            ours.append(pictures.feedlane_rate())
-            alone.append(pictures.WORKERS * pictures.feedlane_rate(0))
+        # The first round, which does not count, starts torch's workers.
+        theirs = alternate({**pictures.rates, "ours": pictures.feedlane_rate,
+                            "alone": lambda: pictures.WORKERS * pictures.feedlane_rate(0)}, chosen.rounds)
+        ours, alone = theirs.pop("ours"), theirs.pop("alone")
         pictures.loaders.clear()
         pictures.rates.clear()
     say(f"\n{count} pictures ({pictures.kind}), {Pictures.WORKERS} workers, images/s: image_folder {cell(ours)}")
@@ -368,10 +356,6 @@ def measure_images(feedlane, group, chosen, say):
 
 def name_of(size):
     return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
-
-
-def cell(values):
-    return f"{statistics.median(values):.4g} [{min(values):.4g} .. {max(values):.4g}]"
 
 
 def main():

@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // latency: messages sent at a fixed rate, and how long each takes from when it was due.
 //
-// The sender follows a schedule, and a message carries the time at which it was due, not that at which it was sent: when the
-// sender is late, because it was stopped, or the channel was full, all messages that were due meanwhile count as late.
+// The sender follows a schedule, and a message carries the time at which it was due, not that at which it was sent:
+// when the sender is late, because it was stopped, or the channel was full, all messages that were due meanwhile count
+// as late.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "bench.hpp"
 #include "channels.hpp"
+#include "compare.hpp"
 #include "peers.hpp"
 #include "ways.hpp"
 
-namespace bench {
+namespace compare {
+
+using namespace bench;
 
 namespace {
 
 constexpr std::uint64_t rates[] = {10'000, 100'000, 1'000'000};  // messages a second
 
-// Of the messages of one round, ns; and the part of its time in which the receiver used a processor, be it to look for a
-// message. The sender polls the clock all the time.
+// Of the messages of one round, ns; and the part of its time in which the receiver used a processor, be it to look for
+// a message. The sender polls the clock all the time.
 struct Tail {
   double p50, p99, p999, max, receiver_share;
 };
@@ -140,4 +143,4 @@ Report latency(const Options& options) {
   return report;
 }
 
-}  // namespace bench
+}  // namespace compare

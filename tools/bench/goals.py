@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds every ratio of docs/performance.md against a record of it (tools/bench_baseline.json). Times alone never fail: a ratio
+"""Holds every ratio of docs/performance.md against a record of it (tools/bench/baseline.json). Times alone never fail: a ratio
 is of two things measured in the same round, and the median of the rounds is what counts. It must reach 75 % of the recorded
 median; where the recorded runs themselves were further apart than that, 75 % of the worst of them. A
-ratio whose recorded runs are more than 1.5 times apart, or that tools/bench_goals.json excepts, is shown and not held. What misses that is measured again with twice the rounds, and
+ratio whose recorded runs are more than 1.5 times apart, or that tools/bench/goals.json excepts, is shown and not held. What misses that is measured again with twice the rounds, and
 counts by the median of all.
 
 A group is skipped, with its reason and exit status 77, where it says nothing: too few processors, other programs that take
 more than a tenth of them, a host that moves its guest's processors meanwhile, no torch, or no record of this processor.
 
-Usage: bench_goals.py [--group NAME]... [--rounds N] [--record RUNS] PATH_OF_FEEDLANE"""
+Usage: goals.py [--group NAME]... [--rounds N] [--record RUNS] PATH_OF_FEEDLANE"""
 import argparse
 import fnmatch
 import json
@@ -22,9 +22,11 @@ import subprocess
 import sys
 import time
 
-TOOLS = pathlib.Path(__file__).resolve().parent
-GOALS, BASELINE = TOOLS / "bench_goals.json", TOOLS / "bench_baseline.json"
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+GOALS, BASELINE = HERE / "goals.json", HERE / "baseline.json"
 GROUPS = ("ring", "latency", "lanes", "handoff", "loader", "small", "cpp", "startup", "torch", "images", "python", "rows")
+INSTALLED = ("handoff", "startup")  # measured by the feedlane command
 TOLERANCE = 0.25
 TOO_WIDE = 1.5        # the best recorded run over the worst, of a ratio that is shown only
 OTHERS_SHARE = 0.1   # of the processors, that other programs may take
@@ -37,21 +39,27 @@ class Skipped(Exception):
     """A group whose figures would say nothing."""
 
 
-def command(group, feedlane, rounds):
-    rounds = ["--rounds", str(rounds), "--quick", "--json"]
+def measuring(group, feedlane, python=sys.executable):
+    """The command that measures the group, without options."""
     if group in ("torch", "images"):
-        return [sys.executable, str(TOOLS / "bench_torch.py"), "--only", group, "--feedlane", feedlane, *rounds]
+        return [python, str(HERE / "peer_torch.py"), "--only", group, "--feedlane", feedlane]
     if group == "python":
-        return [sys.executable, str(TOOLS.parent / "examples/python/compare_torch.py"), *rounds]
+        return [python, str(ROOT / "examples/python/compare_torch.py")]
     if group == "rows":
-        return [sys.executable, str(TOOLS / "bench_rows.py"), *rounds]
-    return [feedlane, "bench", group, *rounds]
+        return [python, str(HERE / "rows.py")]
+    if group in INSTALLED:
+        return [feedlane, "bench", group]
+    return [str(pathlib.Path(feedlane).resolve().parents[1] / "bench/compare-peers"), group]
+
+
+def command(group, feedlane, rounds):
+    return [*measuring(group, feedlane), "--rounds", str(rounds), "--quick", "--json"]
 
 
 def environment(feedlane):
     """For Python's side: the package, and the library of the same build."""
     library = pathlib.Path(feedlane).resolve().parents[2] / "capi/libfeedlane.so.1"
-    package = os.pathsep.join(filter(None, [str(TOOLS.parent / "capi/python"), os.environ.get("PYTHONPATH")]))
+    package = os.pathsep.join(filter(None, [str(ROOT / "capi/python"), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": package, **({"FEEDLANE_LIBRARY": str(library)} if library.exists() else {})}
 
 
@@ -110,7 +118,7 @@ def measure(group, feedlane, rounds):
     if done.returncode == 77:
         raise Skipped(done.stdout.strip().removeprefix("skipped: ") or "it was skipped")
     if done.returncode != 0:
-        sys.exit(f"bench_goals.py: {group}: status {done.returncode}")
+        sys.exit(f"goals.py: {group}: status {done.returncode}")
     others = processors.others()
     if others > OTHERS_SHARE:
         raise Skipped(f"other programs took {others:.0%} of the processors")
@@ -130,7 +138,7 @@ def goal_of(goals, name):
         if fnmatch.fnmatchcase(name, pattern) and pattern.count(".") == name.count("."):
             parts = re.fullmatch(re.escape(pattern).replace(r"\*", "(.*)"), name).groups()
             return {**goal, "what": goal["what"].format(*parts)}
-    sys.exit(f"bench_goals.py: {name} isn't in {GOALS.name}")
+    sys.exit(f"goals.py: {name} isn't in {GOALS.name}")
 
 
 def why_not_held(goal, recorded):

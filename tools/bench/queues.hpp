@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other projects' queues for one producer and one consumer, placed in shared memory between two processes. They are compiled in
-// where Meson's option `peers` leads to their headers, as they are there.
+// Other projects' queues for one producer and one consumer, placed in shared memory between two processes. They are
+// compiled in where Meson's option `peers` leads to their headers, as they are there.
 #pragma once
 
-// As their own benchmarks are built: without their assertions, of which one in each call looks at the other side's index.
+// As their own benchmarks are built: without their assertions, of which one in each call looks at the other side's
+// index.
 #pragma push_macro("NDEBUG")
 #undef NDEBUG
 #define NDEBUG 1

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// small: what a sample of 256 bytes costs where nobody hands it over, and where that goes: to the batch, to the call for each
-// sample, or to cache misses that a call for each sample keeps apart.
+// small: what a sample of 256 bytes costs where nobody hands it over, and where that goes: to the batch, to the call
+// for each sample, or to cache misses that a call for each sample keeps apart.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>
 
-#include "bench.hpp"
+#include "compare.hpp"
 #include "samples.hpp"
 
-namespace bench {
+namespace compare {
+
+using namespace bench;
 
 namespace {
 
@@ -79,4 +81,4 @@ Report small(const Options& options) {
   return report;
 }
 
-}  // namespace bench
+}  // namespace compare

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// reads: samples on a store that takes 20 ms for each read, whatever is read beside it. Workers keep many reads in flight: of
-// the task in hand and those behind it, of the task in hand alone, or one.
+// reads: samples on a store that takes 20 ms for each read, whatever is read beside it. Workers keep many reads in
+// flight: of the task in hand and those behind it, of the task in hand alone, or one.
 #include <fmt/core.h>
 
 #include <condition_variable>
@@ -12,9 +12,11 @@
 #include <thread>
 
 #include "batches.hpp"
-#include "bench.hpp"
+#include "compare.hpp"
 
-namespace bench {
+namespace compare {
+
+using namespace bench;
 
 namespace {
 
@@ -204,4 +206,4 @@ Report reads(const Options& options) {
   return report;
 }
 
-}  // namespace bench
+}  // namespace compare
