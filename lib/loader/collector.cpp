@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which results count, and what they must look like.
+// Validates the results of workers and records them in the ledger.
 #include "loader/collector.hpp"
 
 #include "arena/slot.hpp"
@@ -40,7 +40,7 @@ Status Collector::collect(std::uint32_t worker, supervisor::TaskRing& tasks, con
 Status Collector::read_result(const Entry& entry, const shm::ResultMessage& result, Error& error) {
   Contents& contents = ledger_.contents(entry.slot);
   stamps_.on_result(entry.slot, result.begun_ns, result.committed_ns);
-  // Nobody in this process had what a worker made; an inline task has access to what is its own.
+  // A worker's payload is poisoned in this process until now. An inline task already has access to its own payload.
   const arena::PayloadAccess access(memory_.segments, entry.slot, config_.workers != 0);
   switch (result.status) {
     case FEEDLANE_OK: return read_made(entry, result, error);
@@ -66,8 +66,8 @@ Status Collector::read_result(const Entry& entry, const shm::ResultMessage& resu
   return FEEDLANE_OK;
 }
 
-// No worker has done what this loader's policies do not allow. (A batch beyond the skip budget fails when it is its
-// turn to be yielded.)
+// Refuses records of outcomes that the configuration does not allow. The skip budget is checked later, before the batch
+// is yielded.
 Status Collector::check_records(const std::vector<shm::SampleRecord>& records, Error& error) const {
   if (config_.substitute) return FEEDLANE_OK;
   for (const shm::SampleRecord& r : records)

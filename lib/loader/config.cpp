@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads feedlane_loader_config: checks every member, fills in the defaults.
+// Reads feedlane_loader_config: checks every member and fills in the defaults.
 #include "loader/config.hpp"
 
 #include <sys/random.h>
@@ -19,7 +19,7 @@
 namespace feedlane::loader {
 namespace {
 
-// Rules of several members.
+// Rules that several members share.
 constexpr const char* needs_workers = "must be 0 if config.workers is 0";
 constexpr const char* only_for_spawn = "must be NULL unless workers are started with FEEDLANE_START_SPAWN";
 constexpr const char* rank_of_sampler = "must be 0 for a map-style data set, whose sampler has the rank";
@@ -28,7 +28,7 @@ static_assert(shm::max_rows == 1 << 30 && shm::max_workers == 4096 && shm::max_c
                   shm::max_slot_bytes == std::uint64_t{1} << 40 && shm::max_trace_records == (1 << 24) + 1,
               "the rules state these numbers");
 
-// Every number with its range, in one table; flags are 0 or 1.
+// The ranges of all numbers. Flags are 0 or 1.
 Status check_ranges(const feedlane_loader_config& c, Error& error) {
   struct Range {
     const char* argument;
@@ -87,7 +87,7 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
   return FEEDLANE_OK;
 }
 
-// Where the indices come from, and how they make batches.
+// Where the indices come from, and how they are grouped into batches.
 Status check_order(const feedlane_loader_config& c, const sampler::Sampler* sampler, Error& error) {
   if (c.iterable == 0) {
     if (sampler == nullptr)
@@ -163,7 +163,7 @@ Status check_prefetch(const feedlane_loader_config& c, Error& error) {
   return FEEDLANE_OK;
 }
 
-// What goes together and what doesn't.
+// Which members can be combined.
 Status check_combinations(const feedlane_loader_config& c, const sampler::Sampler* sampler, Error& error) {
   if (const Status s = check_order(c, sampler, error); s != FEEDLANE_OK) return s;
   if (const Status s = check_rank(c, error); s != FEEDLANE_OK) return s;
@@ -207,7 +207,8 @@ Status check_combinations(const feedlane_loader_config& c, const sampler::Sample
   return FEEDLANE_OK;
 }
 
-// Numeric libraries start a thread a core; with several workers that is too many. What the user set stays.
+// Numeric libraries start one thread per core, which is too many with several workers. Variables that the user has set
+// are kept.
 void limit_threads(std::vector<std::string>& environment) {
   for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
                            "NUMEXPR_NUM_THREADS", "GOMAXPROCS", "JULIA_NUM_THREADS"}) {
@@ -233,7 +234,7 @@ Status read_program(const feedlane_loader_config& c, Config& out, Error& error) 
   return FEEDLANE_OK;
 }
 
-// "0-3;4-7"
+// The format is "0-3;4-7": one set of processors for each worker.
 Status read_worker_cpus(const feedlane_loader_config& c, Config& out, Error& error) {
   if (c.worker_cpus == nullptr) return FEEDLANE_OK;
   if (c.workers == 0 || (c.start != FEEDLANE_START_SPAWN && c.start != FEEDLANE_START_FORK))
@@ -264,7 +265,7 @@ T or_default(T value, T standard) {
   return value == 0 ? standard : value;
 }
 
-// A trace that nobody asked for in the program can be asked for from outside.
+// If the program does not request a trace, the environment can.
 Status read_observation(const feedlane_loader_config& c, Config& out, Error& error) {
   if (c.name != nullptr) {
     const std::size_t length = ::strnlen(c.name, sizeof shm::LoaderFacts::name);
@@ -302,7 +303,8 @@ Status check_placement(const Config& config, const os::SystemFiles& files, Error
                             there.last());
     return FEEDLANE_OK;
   };
-  // Those that are offline, or not this process's, the kernel leaves out; without a list it is the only judge.
+  // The kernel ignores processors that are offline or not allowed for this process. If the list of possible processors
+  // can't be read, only the kernel checks the numbers.
   const os::NumberSet cpus = config.cpus.empty() ? os::NumberSet{} : os::read_set(files.processors + "/possible");
   for (const os::NumberSet& wanted : config.cpus)
     if (const Status s = cpus.is_empty() ? FEEDLANE_OK : check(wanted, cpus, "config.worker_cpus", "processor", "");

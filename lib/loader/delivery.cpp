@@ -34,7 +34,7 @@ bool Delivery::is_ready() {
   return ledger_.at(front).state != State::made || staging_->is_ready(front);
 }
 
-// Tasks that end without a batch to yield: their shard had no more samples, or all of theirs were left out.
+// Finishes tasks that have no batch to yield: the shard had no more samples, or all samples of the batch were left out.
 void Delivery::settle_front() {
   while (ledger_.any_done()) {
     const Entry& entry = ledger_.at(ledger_.front());
@@ -49,7 +49,8 @@ void Delivery::settle_front() {
   }
 }
 
-// In the order in which batches are yielded, so that the batch that exceeds the budget does not depend on timing.
+// Batches are checked in the order in which they are yielded, so that the batch that exceeds the budget does not depend
+// on timing.
 void Delivery::check_skip_budget(const Entry& entry) {
   Contents& contents = ledger_.contents(entry.slot);
   std::vector<shm::SampleRecord>& records = contents.made.records;
@@ -68,11 +69,11 @@ void Delivery::check_skip_budget(const Entry& entry) {
   std::erase_if(records, is_skipped);
 }
 
-// The epoch has advanced by this batch, and its entry is done with.
+// Advances the epoch by this batch and retires its entry.
 void Delivery::finish(const Entry& entry) {
   const std::int64_t before = order_->progress().batches;
   order_->advance(entry, ledger_.contents(entry.slot), events_);
-  // Tasks of shards may end without a batch.
+  // A shard's task may end without a batch.
   if (!order_->has_shards() || order_->progress().batches != before) shm::add(memory_.counters().epoch_done);
   ledger_.retire(entry.slot);
 }
@@ -172,8 +173,8 @@ void Delivery::tell_records(const Entry& entry) {
 
 // ---- staging ----
 
-// Copies begin in the order in which batches are yielded, so that the next one never lacks a buffer for those behind
-// it.
+// Copies begin in the order in which batches are yielded. So later batches never take the buffer that the next batch
+// needs.
 void Delivery::stage_ahead() {
   ledger_.for_each_done([&](const Entry& entry) {
     if (entry.state != State::made || entry.contents.made_rows == 0 || staging_->is_begun(entry.slot)) return true;

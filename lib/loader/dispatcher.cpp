@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches from the order into the ledger, and from there to workers.
+// Moves batches from the order into the ledger, and from there to workers.
 #include "loader/dispatcher.hpp"
 
 #include <algorithm>
@@ -20,9 +20,9 @@ void Dispatcher::use(Order& order) {
 
 // ---- drawing ----
 
-// A stuck worker keeps its slot, although the window counts on it. Then the last free slot is not used for a new batch:
-// the oldest batch may need it, if its worker gets stuck too. Without it, that batch would wait for slots of later
-// batches, which are yielded after it.
+// A stuck worker keeps its slot, so there are fewer slots than the window assumes. In that case the last free slot is
+// not used for a new batch, because the oldest batch needs it if its worker gets stuck too. Otherwise the oldest batch
+// would wait for slots of later batches, which are yielded after it.
 bool Dispatcher::can_draw() const {
   const bool keeps_one = roster_.stuck() != 0 && ledger_.in_flight() != 0;
   const auto has_slot = [&] { return keeps_one ? memory_.slots.free() > 1 : memory_.slots.any_free(); };
@@ -30,7 +30,7 @@ bool Dispatcher::can_draw() const {
          ledger_.in_flight() < prefetch_.window() && (order_->has_slot() || has_slot());
 }
 
-// All that `can_draw` asks for is there but a slot. With a worker that is stuck more than one may have to be free.
+// Whether `can_draw` fails only because no slot is free. With a stuck worker, more than one slot may have to be free.
 bool Dispatcher::lacks_slot() const {
   if (roster_.stuck() != 0) return true;
   return has_begun_ && !order_->is_exhausted() && ledger_.in_flight() < prefetch_.window() && !order_->has_slot() &&
@@ -71,7 +71,7 @@ void Dispatcher::feed() {
 }
 
 void Dispatcher::abandon_epoch(bool has_workers, Staging* staging) {
-  // Relaxed: workers look at it only to save work.
+  // Relaxed: workers read it only to save work.
   if (has_workers) memory_.segments.trainer_block()->abandon_before.store(ledger_.next_id(), std::memory_order_relaxed);
   ledger_.abandon_all(has_workers, [&](std::uint32_t slot) {
     if (staging != nullptr) staging->drop(slot);
@@ -103,7 +103,7 @@ bool Dispatcher::is_overdue() {
 
 namespace {
 
-// The host's workers get nothing before they attach: they may never come.
+// External workers get no tasks before they attach, because they may never attach.
 bool can_take(const Member& m, std::uint32_t prefetch_factor) {
   const supervisor::TaskRing& tasks = m.peer.tasks();
   return m.peer.is_live() && (m.peer.has_attached() || m.peer.is_child()) && tasks.unfinished() < prefetch_factor &&
@@ -112,10 +112,10 @@ bool can_take(const Member& m, std::uint32_t prefetch_factor) {
 
 }  // namespace
 
-// The worker with the fewest unfinished tasks that has room, round-robin among equals. One that is still starting gets
-// tasks only while none is ready: it may take long, and would keep what others could do soon.
+// Returns the worker with the fewest unfinished tasks that has room; equals take turns. A worker that is still starting
+// gets tasks only while no worker is ready, because the start may take long.
 std::uint32_t Dispatcher::choose_worker(const Entry& entry) {
-  // The batches of a worker that is lost go to others, unless nobody else can make them.
+  // The batches of a lost worker go to others, unless no other worker can make them.
   if (entry.home != Entry::anyone && (entry.is_bound || !roster_.at(entry.home).is_lost()))
     return can_take(roster_.at(entry.home), prefetch_.per_worker()) ? entry.home : Entry::anyone;
   std::uint32_t best = Entry::anyone;
@@ -149,7 +149,7 @@ void Dispatcher::assign_pending() {
     if (config_.has_task_timeout() && tasks.unfinished() == 1) roster_.at(w).note_progress(os::now_ns());
     to_ring_[w] = true;
   });
-  // One fence and at most one wake-up for all that a worker got.
+  // One fence and at most one wake-up for all new tasks of a worker.
   for (std::uint32_t w = 0; w < roster_.size(); w++) {
     if (to_ring_[w]) roster_.at(w).peer.tasks().ring_doorbell();
     to_ring_[w] = false;
@@ -160,8 +160,8 @@ void Dispatcher::assign_pending() {
 
 namespace {
 
-// Tasks that the worker may not have begun: of one that is ready all but the first, which it has in hand or is about to
-// begin. One that has not attached or is opening its data set may take long.
+// Number of tasks that can be taken back. A ready worker keeps its first task, which it has begun or is about to begin.
+// A worker that has not attached, or is opening its data set, keeps none, because that may take long.
 std::uint32_t waiting_tasks(const Member& m) {
   const std::uint32_t unfinished = m.peer.tasks().unfinished();
   if (!m.peer.is_live() || unfinished == 0) return 0;
@@ -175,8 +175,8 @@ bool is_idle(const Member& m) {
 
 }  // namespace
 
-// A worker has nothing to do while tasks wait behind one that another is busy with, or for one that is still starting:
-// those are taken back and sent again. Batches that have their own workers wait.
+// If a worker is idle while tasks wait for a busy worker, or for one that is still starting, takes these tasks back and
+// sends them again. With round-robin dispatch each batch waits for its own worker.
 void Dispatcher::balance() {
   const auto members = roster_.members();
   if (config_.round_robin || ledger_.pending() != 0 || members.size() < 2) return;
@@ -185,13 +185,13 @@ void Dispatcher::balance() {
   const auto most =
       static_cast<std::uint32_t>(std::max_element(members.begin(), members.end(), has_less) - members.begin());
   bool any = take_back_from(most);
-  // If there are abandoned tasks, all of its tasks may be such.
+  // If there are abandoned tasks, all tasks of that worker may be abandoned.
   for (std::uint32_t w = 0; !any && ledger_.abandoned() != 0 && w < roster_.size(); w++)
     any = w != most && take_back_from(w);
   if (any) assign_pending();
 }
 
-// The tasks that it has not begun; of one that is stuck, abandoned ones too. False: there are none.
+// Takes back the tasks that the worker has not begun; if it is stuck, also abandoned ones. False: there are none.
 bool Dispatcher::take_back_from(std::uint32_t w) {
   Member& m = roster_.at(w);
   supervisor::TaskRing& tasks = m.peer.tasks();
@@ -205,7 +205,7 @@ bool Dispatcher::take_back_from(std::uint32_t w) {
       queued_.emplace_back(e.id, slot);
   }
   std::sort(queued_.begin(), queued_.end());
-  // A worker that has none in hand is about to begin one, and nobody would say when.
+  // A worker without a task in hand is about to begin one, and the trainer would not learn when.
   const bool is_at_work = m.peer.state() == supervisor::State::ready && !m.is_stuck;
   if (is_at_work && !queued_.empty() && oldest == queued_.front().first) queued_.erase(queued_.begin());
   if (queued_.empty()) return false;

@@ -91,7 +91,7 @@ Status Inline::start(Error& error) {
   return FEEDLANE_OK;
 }
 
-// What was made goes through the slot, as a worker's does.
+// The result goes through the slot, as a worker's result does.
 void Inline::finish(Status made, Error& error) {
   const Entry& entry = ledger_.at(slot_);
   Contents& contents = ledger_.contents(slot_);
@@ -117,7 +117,7 @@ void Inline::finish(Status made, Error& error) {
     return;
   }
   if (entry.state != Entry::State::failed) return;
-  // Whole, as it did not have to fit a slot.
+  // The complete traceback, because it did not have to fit into a slot.
   contents.error.detail = std::move(error.detail);
   contents.error.os_errno = error.os_errno;
   contents.error.worker = -1;
@@ -133,7 +133,7 @@ Status Inline::next(os::Deadline deadline, Delivery& delivery, feedlane_batch& o
       error = failure_.error;
       return error.code;
     }
-    // Read before slots and buffers are counted: one that is given back in between is free then.
+    // Read before slots and buffers are counted. So if one is given back in between, it counts as free.
     const bool may_wait = memory_.any_release_pending();
     if (delivery.is_ready()) {
       stamps_.end_wait();
@@ -148,7 +148,7 @@ Status Inline::next(os::Deadline deadline, Delivery& delivery, feedlane_batch& o
   }
 }
 
-// Makes one batch and finishes its entry. END: there is none.
+// Makes one batch and finishes its entry. END: there are no more batches.
 Status Inline::make(os::Deadline deadline, Error& error) {
   if (!task_.is_open()) {
     if (order_->is_exhausted()) return FEEDLANE_END;
@@ -161,7 +161,7 @@ Status Inline::make(os::Deadline deadline, Error& error) {
   return FEEDLANE_OK;
 }
 
-// Until a stream has given something back. INTERRUPTED, TIMEOUT.
+// Waits until a stream has given a slot or a buffer back. INTERRUPTED, TIMEOUT.
 Status Inline::wait_for_release(os::Deadline deadline, Error& error) {
   std::array<os::Poller::Event, 4> events{};
   std::size_t count = 0;

@@ -21,7 +21,8 @@ void Leases::use(Life& life) {
 
 Status Leases::give_back(std::uint64_t token) {
   Life& life = *life_;
-  // Streams that have to be asked need a count besides the batch's. The caller's reference has one meanwhile.
+  // The batch's count of the handle may end here, but streams that must be asked still need the handle. So it is
+  // counted once more during this call.
   const bool asks = streams_ != nullptr;
   if (asks) life.keep();
   arena::SlotTable::Left left;
@@ -35,13 +36,13 @@ Status Leases::give_back(std::uint64_t token) {
 Status Leases::give_back_on(std::uint64_t token, void* stream, Error& error) {
   Status s = check_pool(error);
   if (s != FEEDLANE_OK) return s;
-  // Deletes itself.
+  // Deletes the StreamUse.
   const auto on_passed = [](void* cookie, std::int32_t status) {
     const std::unique_ptr<StreamUse> use(static_cast<StreamUse*>(cookie));
     use->end(stream_error(status));
   };
   auto use = std::make_unique<StreamUse>(*this, token, stream, on_passed);
-  // The reference stays while the stream is asked, so the batch is the caller's still if that fails.
+  // The reference is kept while the stream is asked. So if that fails, the caller still holds the batch.
   if (s = begin_use(token, error); s != FEEDLANE_OK) return s;
   if (s = use->ask(error); s != FEEDLANE_OK) {
     use->end(Error());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transitions of the ledger's entries.
+// The state transitions of the ledger's entries.
 #include "loader/ledger.hpp"
 
 #include <algorithm>

@@ -34,7 +34,7 @@ void start_prefetch(const Config& config, const Memory& memory, Prefetch& prefet
   if (config.chooses_prefetch) {
     const std::uint32_t slots = memory.slots.size();
     const std::uint32_t beside = std::min(slots, config.slots_beside());
-    // Rounded up, so that the last slots are used too.
+    // Rounded up, so that the last slots are used as well.
     limit = std::clamp((slots - beside + config.workers - 1) / config.workers, 1U, config.prefetch_factor);
     start = std::min(Prefetch::first, limit);
   }
@@ -81,7 +81,7 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
   if (s == FEEDLANE_OK && pool != nullptr) s = delivery_.use(*pool, error);
   if (s != FEEDLANE_OK || !has_workers) return s;
   waiter_.use(sleeping, ring::FencedBy::publisher, config_.workers + 1);
-  // In a forked child, before a line of the user's runs. The writable view of control did not come along
+  // Runs in a forked child before any code of the user. The child does not inherit the writable view of control
   // (MADV_DONTFORK).
   const auto child_main = [this, forked_main](int fd) {
     crew_.starter().close_in_child();
@@ -101,7 +101,7 @@ Status Loader::begin(std::int64_t epoch, Error& error) {
   drop_epoch();
   Status s = FEEDLANE_OK;
   if (failure_.is_set() || roster_.any_ending()) s = crew_.end(supervisor::patience_with_death_ns, error);
-  // A process that cannot be ended keeps its place; the workers in the others continue.
+  // A process that cannot be ended keeps its place, and the other workers continue.
   if (s == FEEDLANE_E_HUNG && crew_.starter().launcher().can_kill()) s = FEEDLANE_OK;
   failure_.clear();
   crew_.starter().error() = {};
@@ -195,7 +195,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
   }
 }
 
-// What keeps `next` from ever yielding, if anything does: SLOTS_HELD, E_HUNG, E_PEER_DEAD, a failure of the loader.
+// Returns why `next` could wait for ever: SLOTS_HELD, E_HUNG, E_PEER_DEAD or a failure of the loader. OK: it cannot.
 Status Loader::obstacle(Error& error) {
   if (failure_.is_set()) {
     error = failure_.error;
@@ -220,12 +220,12 @@ Status Loader::obstacle(Error& error) {
     error = dispatcher_.slot_error();
     return error.code;
   }
-  // Every start so far has failed, or the processes are gone otherwise: nobody else would start them.
+  // All starts have failed, or all processes are gone: they are started here, because nothing else would do it.
   const bool may_start = crew_.starter().launcher().owns_processes() && roster_.stuck() < crew_.size();
   return !any_there && may_start ? crew_.starter().start_missing(error) : FEEDLANE_OK;
 }
 
-// Workers that are not kept are asked to end, and waited for as long as the caller has time; begin and stop see to
+// Asks workers that are not kept to end, and waits for them until the caller's deadline. `begin` and `stop` handle
 // those that take longer.
 Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
   order_->progress().ended = true;
@@ -239,7 +239,8 @@ Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
 
 // ---- waiting ----
 
-// A wait notices deaths, but with out-of-order delivery or a slow trainer there may never be a wait.
+// A wait handles deaths. With out-of-order delivery or a slow trainer there may never be a wait, so they are handled
+// here.
 Status Loader::handle_overdue_events(Error& error) {
   const bool has_message = crew_.take_overdue();
   return dispatcher_.is_overdue() || has_message ? crew_.handle_events(error) : FEEDLANE_OK;
@@ -257,9 +258,8 @@ Status Loader::wait(os::Deadline deadline, bool wants_batch, Error& error) {
   const bool has_begun = dispatcher_.has_begun();
   if (has_begun && waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
   os::Deadline first = os::Deadline::never();
-  // Everything that another thread may have changed since `obstacle` looked: a stream's release that ended before the
-  // flag was set has rung for nobody.
-  // With an outlet, `obstacle` has asked it, and what it holds comes back as its work.
+  // Checks what another thread may have changed since the call of `obstacle`: if a stream's release ended before the
+  // flag was set, it did not ring. With an outlet, `obstacle` has asked it for slots, and they come back as its work.
   const auto sweep = [&] {
     if (!has_begun || !wants_batch) return outlet_ != nullptr && has_work();
     return has_work() || (outlet_ == nullptr && dispatcher_.is_out_of_slots()) || delivery_.is_out_of_buffers() ||
@@ -284,7 +284,7 @@ Status Loader::wait(os::Deadline deadline, bool wants_batch, Error& error) {
   const Status s = waiter_.sleep(sweep, until, handle, error);
   if (!has_looked) crew_.look();
   if (!first.is_never() && first.remaining_ns() == 0) {
-    // A worker that has attached or answered meanwhile must be heard before the others are given up.
+    // Handles what workers have sent in time before the others are treated as late.
     crew_.sweep();
     (void)crew_.audit();
     if (const Status news = crew_.handle_events(error); news != FEEDLANE_OK) return news;
@@ -315,7 +315,7 @@ Status Loader::arm(Error& error) {
   if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   crew_.look();
   const bool wants_batches = outlet_ == nullptr || outlet_->wants_batches();
-  // Before the deadlines are computed: this look may find a shortage, and then an outlet has a deadline.
+  // Before the deadlines are computed, because this check may find a shortage, which gives the outlet a deadline.
   if (outlet_ != nullptr && wants_batches && has_news()) {
     waiter_.cancel();
     return FEEDLANE_AGAIN;

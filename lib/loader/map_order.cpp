@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of the indices that a sampler yields.
+// Makes batches of the indices that a sampler yields.
 #include "loader/map_order.hpp"
 
 #include <algorithm>
@@ -56,7 +56,8 @@ Status MapOrder::go_on(Error& error) {
   }
   if (const Status s = sampler_->load(resume_->sampler, error); s != FEEDLANE_OK) return s;
   place_ = sampler_->place();
-  // The batch size may be another one, and ranks may share what is left: the batches are not those of a whole epoch.
+  // After a resume the batch size may differ, and ranks may share the rest of the epoch. So the number of batches is
+  // not that of a whole epoch.
   const std::int64_t length = sampler_->length();
   if (length >= 0 && !makes_batches()) {
     const std::int64_t left = std::max<std::int64_t>(length - progress_.positions, 0);
@@ -79,7 +80,7 @@ Status MapOrder::save_sampler(const checkpoint::Progress& progress, checkpoint::
   return FEEDLANE_OK;
 }
 
-// A sampler that cannot be saved at all is refused only when a state is asked for.
+// A sampler that cannot be saved is refused only when a state is requested.
 Status MapOrder::save_place(checkpoint::Blob& out, Error& error) const {
   out.reset();
   if (sampler_->seekable()) return FEEDLANE_OK;
@@ -92,8 +93,9 @@ Status MapOrder::save_place(checkpoint::Blob& out, Error& error) const {
 
 // ---- drawing ----
 
-// Pulls the next batch's indices, and writes them into the slot's list, which workers can only read. 0 rows: there are
-// no more batches. A worker from which the slot's last batch was taken back may be reading the list: see Worker::ahead.
+// Pulls the next batch's indices and writes them into the slot's list, which workers can only read. 0 rows: there are
+// no more batches. If the slot's last batch was taken back, its worker may still be reading the list: see
+// Worker::ahead.
 Status MapOrder::pull(Error& error) {
   const auto cap = static_cast<std::uint64_t>(config_.batch_size);
   std::uint64_t got = 0;
@@ -118,7 +120,7 @@ Status MapOrder::draw(Error& error) {
       if (const Status s = pull(error); s != FEEDLANE_OK || drawn_.rows == 0) return s;
     if (const Status s = save_place(drawn_.sampler_state, error); s != FEEDLANE_OK) return s;
     if (!progress_.has(next_batch_)) break;
-    // Resumed, and yielded out of order before that. Only now is it known where the sampler stands after this batch.
+    // Before the resume, this batch was yielded out of order. The sampler's position after it is known only now.
     progress_.set_sampler_state(next_batch_, std::move(drawn_.sampler_state));
     next_batch_++;
     next_position_ += drawn_.rows;
@@ -146,7 +148,7 @@ shm::TaskMessage MapOrder::message_for(const Entry& entry, std::uint64_t id) {
 
 // ---- results ----
 
-// A batch has a row for each sample at most. One without rows is one whose samples were all left out.
+// A batch has at most one row per sample. It has none only if all of its samples were left out.
 Status MapOrder::check_rows(const Entry& entry, std::uint32_t rows, const arena::Made& made, Error& error) const {
   const std::uint64_t skipped = made.skipped();
   if (rows + skipped <= entry.rows && (rows != 0 || skipped != 0)) return FEEDLANE_OK;
@@ -170,7 +172,8 @@ void MapOrder::reserve(const Entry& entry, Contents& contents) {
   left_out_.reserve(entry.contents.made.skipped());
 }
 
-// The list of indices, which the worker needs no more, becomes what the rows are; what was left out follows it.
+// Changes the list of indices, which the worker no longer needs, into the list of rows, followed by the samples that
+// were left out.
 void MapOrder::list_samples(const Entry& entry, feedlane_batch& out) {
   std::int64_t* list = segments_.index_list(entry.slot);
   out.indices = list;

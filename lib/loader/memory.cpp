@@ -14,7 +14,8 @@
 namespace feedlane::loader {
 namespace {
 
-// In addition to the declared fields: for metadata and tensors of other shapes. Only address space until it is used.
+// Space in addition to the declared fields, for metadata and tensors of other shapes. It is only address space until it
+// is used.
 constexpr std::uint64_t spare_bytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t shard_state_bytes = std::uint64_t{64} << 10;
 

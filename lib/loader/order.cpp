@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the orders by sampler and by shards have in common.
+// The common part of MapOrder and ShardOrder.
 #include "loader/order.hpp"
 
 #include <algorithm>

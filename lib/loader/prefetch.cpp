@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grows the window while that shortens the trainer's waits.
+// Grows the window as long as this shortens the trainer's waits.
 #include "loader/prefetch.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What workers that are gone or stuck leave behind: their tasks go to others, unless they ended too many workers.
+// Gives the tasks of dead and stuck workers to others. A task that has ended too many workers is quarantined.
 #include <algorithm>
 
 #include "loader/dispatcher.hpp"
@@ -96,9 +96,9 @@ void Dispatcher::restate_stuck() {
     if (roster_.at(w).is_stuck) order_->on_stuck(w, description_of(roster_.at(w)));
 }
 
-// A thread cannot be ended, and a process that SIGKILL does not end is stuck in the kernel; either may write on. The
-// slot of what it has in hand is lost until it answers or dies. That batch goes to others in another slot, as soon as
-// there is one; what it has not begun is taken back.
+// A thread cannot be ended, and a process that SIGKILL does not end is stuck in the kernel. Either may continue to
+// write. So the slot of its current task is lost until it answers or dies, and the batch goes to another worker in
+// another slot, as soon as one is free. Tasks that it has not begun are taken back.
 void Dispatcher::on_stuck(std::uint32_t worker) {
   order_->on_stuck(worker, description_of(roster_.at(worker)));
   (void)take_back_from(worker);
@@ -106,8 +106,8 @@ void Dispatcher::on_stuck(std::uint32_t worker) {
   assign_pending();
 }
 
-// What stuck workers have in hand continues in other slots, the oldest first. The last free slot is for the batch that
-// all others wait for, though its worker may not be stuck yet.
+// Moves the current tasks of stuck workers to other slots, the oldest first. The last free slot is kept for the batch
+// that is yielded next, although its worker may not be stuck.
 void Dispatcher::rescue_stranded() {
   any_stranded_ = false;
   queued_.clear();
@@ -125,7 +125,7 @@ void Dispatcher::rescue_stranded() {
   }
 }
 
-// False: there is no slot to continue in.
+// False: no slot is free.
 bool Dispatcher::rescue(const Entry& entry) {
   std::uint32_t other = 0;
   if (!take_slot(other)) return false;
@@ -140,8 +140,7 @@ bool Dispatcher::rescue(const Entry& entry) {
 
 // ---- what keeps `next` from yielding ----
 
-// A stream's release that comes to its end meanwhile is looked at first: it has freed its slot before it is counted
-// out.
+// Pending releases are read first: a stream's release frees its slot before it stops counting as pending.
 bool Dispatcher::is_out_of_slots() const {
   return !memory_.any_release_pending() && ledger_.in_flight() == 0 && !order_->is_exhausted() &&
          memory_.slots.free() == 0 && ledger_.abandoned() == kept_by_stuck(ledger_, roster_) &&
@@ -161,7 +160,7 @@ Status Dispatcher::obstacle(Error& error) const {
   return roster_.stuck() == 0 ? FEEDLANE_OK : obstacle_of_stuck(error);
 }
 
-// What only stuck workers could continue.
+// Returns an error if only stuck workers could continue.
 Status Dispatcher::obstacle_of_stuck(Error& error) const {
   const auto members = roster_.members();
   const std::uint32_t held = memory_.slots.held(), slots = memory_.slots.size();
@@ -180,7 +179,7 @@ Status Dispatcher::obstacle_of_stuck(Error& error) const {
                         "others hold later batches",
                         slots, roster_.stuck());
   }
-  // A worker that starts, or will be started, may continue.
+  // A worker that is starting, or will be started, can continue.
   const auto is_out = [](const Member& m) { return m.is_stuck || !m.is_there(); };
   const bool may_come = launcher_->starts_workers() && roster_.stuck() < roster_.size();
   if (ledger_.pending() == 0 || may_come || !std::all_of(members.begin(), members.end(), is_out)) return FEEDLANE_OK;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of the workers' shards, round-robin.
+// Makes batches of the workers' shards, round-robin.
 #include "loader/shard_order.hpp"
 
 #include <algorithm>
@@ -121,7 +121,7 @@ Status ShardOrder::check_rows(const Entry& entry, std::uint32_t rows, const aren
       "the worker made {} rows and skipped {} samples, but its task has {} samples", rows, skipped, entry.rows);
 }
 
-// A worker's results come in the order of its tasks, so the last one says where its shard stands.
+// A worker's results arrive in the order of its tasks, so the last one determines the position in its shard.
 void ShardOrder::on_result(const Entry& entry, std::uint64_t taken, const arena::Made* made, Contents& contents) {
   Shard& shard = shards_[entry.home];
   checkpoint::Blob state;  // before anything counts: memory may be too short
@@ -129,7 +129,7 @@ void ShardOrder::on_result(const Entry& entry, std::uint64_t taken, const arena:
     state = std::make_shared<const std::vector<std::byte>>(made->state.begin(), made->state.end());
   contents.taken = taken;
   shard.taken += taken;
-  // After a batch that failed, the saved state is older than what was taken: it cannot be resumed from.
+  // After a failed batch, the saved state is older than the samples taken, so it is useless for a resume.
   if (made == nullptr && taken != 0 && shard.state != nullptr) {
     shard.state.reset();
     shard.lost_state = true;
@@ -187,8 +187,9 @@ std::uint64_t ShardOrder::delivered_by(std::uint32_t worker) const {
   return worker < shards_.size() ? shards_[worker].taken : 0;
 }
 
-// The next worker opens the shard again and resumes it after what was committed: by the saved state, or by passing over
-// as many samples. A data set that promises neither would yield other samples, so the rest of its shard is lost.
+// The next worker opens the shard again and resumes after the last committed sample, either from the saved state or by
+// passing over as many samples. A data set that supports neither would yield other samples, so the rest of its shard is
+// lost.
 void ShardOrder::on_gone(std::uint32_t worker, const char* how, pid_t pid) {
   if (worker >= shards_.size()) return;
   Shard& shard = shards_[worker];
@@ -204,7 +205,7 @@ void ShardOrder::on_gone(std::uint32_t worker, const char* how, pid_t pid) {
   shard.loss.worker = static_cast<std::int32_t>(worker);
 }
 
-// No other worker can continue what it has in hand. The error takes the place of its next batch.
+// No other worker can continue the shard of a stuck worker. An error takes the place of its next batch.
 void ShardOrder::on_stuck(std::uint32_t worker, const char* what) {
   if (worker >= shards_.size() || shards_[worker].is_exhausted) return;
   Shard& shard = shards_[worker];

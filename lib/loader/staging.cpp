@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies batches to registered buffers: the queue between the loader's thread and the one that copies.
+// Copies batches to registered buffers: the queue between the loader's thread and the copying thread.
 #include "loader/staging.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ Staging::~Staging() {
 }
 
 // ---- the loader's thread ----
-// `state` changes in the other thread from queued to copied to ready, the rest is this thread's own.
+// The copying thread changes `state` from queued to copied to ready. Everything else belongs to this thread.
 
 Staging::Buffer* Staging::find(std::uint32_t slot) {
   for (Buffer& b : buffers_)

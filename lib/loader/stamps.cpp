@@ -42,7 +42,7 @@ shm::TimingRow& Stamps::timings_of(const shm::BatchRecord& record) const {
 void Stamps::settle(std::uint32_t slot) {
   shm::BatchRecord& record = *segments_->slot_record(slot);
   if (read(record.task) == 0) return;
-  // Relaxed: the thread that stored it freed the slot afterwards, and SlotTable::take orders that; see settle_all.
+  // Relaxed: the storing thread freed the slot afterwards, and SlotTable::take orders the two; see settle_all.
   const std::uint64_t released = read(record.released_ns);
   if (released != 0) {
     const std::uint64_t yielded = read(record.yielded_ns);

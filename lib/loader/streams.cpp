@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks, ends and records uses of batches by streams.
+// Records, ends and asks about the uses of batches by streams.
 #include "loader/streams.hpp"
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 namespace feedlane::loader {
 namespace {
 
-// Differ from the tags of workers: see supervisor::Tag.
+// These tags differ from those of workers: see supervisor::Tag.
 constexpr std::uint64_t event_tag = UINT64_MAX;
 constexpr std::uint64_t timer_tag = UINT64_MAX - 1;
 
@@ -28,7 +28,7 @@ Status Wakeups::open(os::Poller& poller, const ring::SleepFlag* sleeping, Error&
 }
 
 void Wakeups::interrupt() {
-  // Relaxed: the descriptor wakes, the flag only says why.
+  // Relaxed: the descriptor wakes the loader, and the flag only names the reason.
   interrupted_.store(true, std::memory_order_relaxed);
   os::signal_event(event_.get());
 }
