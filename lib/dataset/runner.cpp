@@ -12,11 +12,11 @@
 namespace feedlane::dataset {
 namespace {
 
-// Most indices that are tried in place of one that fails.
+// Maximum number of substitutes for one sample.
 constexpr std::uint32_t max_substitutes = 16;
-// Most consecutive failures while a reopened shard skips what was delivered: then it will not get there.
+// Maximum number of consecutive failures while a reopened shard skips delivered samples. The next one fails the shard.
 constexpr std::uint32_t max_failures = 1000;
-// Longest backoff of a retry.
+// Maximum backoff before a retry.
 constexpr std::uint64_t longest_backoff_ns = std::uint64_t{3600} * 1'000'000'000;
 
 }  // namespace
@@ -58,7 +58,7 @@ void DatasetRunner::reset_report() {
   report_.detail_cap = detail_.size();
 }
 
-// The same before the callback of a sample, if the last one has left nothing that `translate` would read.
+// As reset_report, but does nothing if the previous callback has written nothing that `translate` reads.
 inline void DatasetRunner::renew_report() {
   const bool is_clean = report_.text[0] == '\0' && report_.os_errno == 0 && report_.transient == 0 &&
                         report_.detail_len == 0 && report_.detail == detail_.data();
@@ -124,7 +124,8 @@ Status DatasetRunner::run_map(Task& task, Progress& p, Pace& pace, Error& error)
 
 namespace {
 
-// The rows of a whole-batch fetch: what a commit accepts. Samples skipped in a shard count as taken.
+// Accepts the same numbers of rows from a whole-batch fetch as from a commit. Skipped samples of a shard count as
+// taken.
 Status check_rows(const Task& task, Error& error) {
   const std::uint64_t count = task.view().count;
   const std::uint64_t limit = task.record_limit();
@@ -166,7 +167,7 @@ Status DatasetRunner::run_fetch(Task& task, Progress& p, Pace& pace, Error& erro
   }
 }
 
-// The index that fetch has named as the one that failed, if it is one of the task's.
+// Stores the index that fetch has reported as failed, if it belongs to the task.
 void DatasetRunner::blame_sample(const Task& task, Progress& p, Error& error) const {
   const feedlane_task& view = task.view();
   if (report_.sample < 0 || task.is_iterable()) return;
@@ -201,8 +202,8 @@ Status DatasetRunner::handle(Task& task, Progress& p, Error& error) {
   return error.code;
 }
 
-// Adds a record of the whole batch after the data set's own records. Without room for it the batch succeeds all the
-// same.
+// Adds a record of the whole batch after the data set's own records. If there is no room for it, the batch succeeds
+// without it.
 void DatasetRunner::record_whole_batch(Task& task, const Progress& p) {
   Error no_room;
   (void)task.add_record(0, shm::SampleOutcome::retried, last_code_, p.total_retries, 0, last_text_, true, no_room);
@@ -365,9 +366,9 @@ Status DatasetRunner::get(const Task& task, Rows& rows, const Progress& p, Error
   return s == FEEDLANE_OK ? s : refuse_sample(s, index, error);
 }
 
-// Makes the task's samples from p.position on, of which none has failed before. Returns an error if that at p.position
-// failed. Else all were made, or `stop` is the status of Pace::between that ended the run. Counts in locals: a compiler
-// can't know that callbacks don't write `p`.
+// Makes the task's samples from p.position on, none of which has failed before. Returns an error if the sample at
+// p.position failed. Otherwise all were made, or `stop` is the status of Pace::between that ended the run. Counts in
+// local variables, because the compiler can't know that callbacks don't write `p`.
 inline Status DatasetRunner::get_smooth(const Task& task, Rows& rows, Progress& p, Pace& pace, Status& stop,
                                         Error& error) {
   const feedlane_task& view = task.view();
