@@ -10,9 +10,9 @@
  * fails: DRAIN=0    the trainer does not look for the dead worker's answer before it gives the task away
  *
  * code: lib/worker/worker.cpp Worker::is_revoked 9c4c46b6
- * code: lib/worker/worker.cpp Worker::take_task e8ba3b29
+ * code: lib/worker/worker.cpp Worker::take_task 1530100d
  * code: lib/supervisor/task_ring.cpp TaskRing::revoke 678f2e0a
- * code: lib/loader/collector.cpp Collector::collect 5c137365
+ * code: lib/loader/collector.cpp Collector::collect 8cb55ad9
  * code: lib/supervisor/crew.cpp Crew::drain_lane 0632bbdd
  */
 #ifndef WORKER

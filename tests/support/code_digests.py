@@ -3,8 +3,8 @@
 
   code: FILE FUNCTION DIGEST
 
-with the digest of the function's text, without comments. When the function changes, look whether the model still fits; then put
-the digest that is asked for."""
+with the digest of the function's text, without comments and without the contents of string literals. When the function changes,
+look whether the model still fits; then put the digest that is asked for."""
 import hashlib
 import os
 import re
@@ -30,6 +30,7 @@ def digest_of(path, name):
     text = function_text(path, name)
     if text is None:
         return None
+    text = re.sub(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', '""', text)
     return hashlib.sha256(re.sub(r"\s+", " ", text).encode()).hexdigest()[:8]
 
 
