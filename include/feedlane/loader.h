@@ -90,9 +90,9 @@ typedef struct feedlane_loader_config {
   /** The longest time in which a worker may neither finish nor start a task; 0: no limit. Checked in next and poll.
    *  Starting a task counts as progress, so a worker can extend its deadline at most once per task. A worker that
    *  exceeds the deadline is reported (FEEDLANE_EVENT_WORKER_HUNG), killed and replaced, and its tasks go to other
-   *  workers. A thread cannot be killed: it keeps the slot of its current task until it returns, for which extra slots
-   *  are reserved. Its shard is lost for the epoch, which is reported as E_HUNG. A process that still exists 1 s after
-   *  SIGKILL is treated like a thread, but without extra slots. */
+   *  workers. A thread cannot be killed: it keeps the slot of its current task until it returns, so extra slots are
+   *  reserved for threads. Its shard is lost for the epoch, which is reported as E_HUNG. A process that still exists
+   *  1 s after SIGKILL is treated like a thread, but without extra slots. */
   int64_t task_timeout_ns;
   int32_t max_restarts;        /**< most dead workers replaced in the loader's life; 0: 1000; -1: none */
   int32_t max_kills_per_batch; /**< number of its workers' deaths after which a batch is E_QUARANTINED; 0: 3 */

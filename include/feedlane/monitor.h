@@ -127,7 +127,7 @@ FEEDLANE_API int32_t feedlane_monitor_destroy(feedlane_monitor **m);
           state of the process. Also reported if the process still exists 1 s after SIGKILL, and for a worker that did
           not start in time */
 #define FEEDLANE_EVENT_DEVICE_FAILED 11    /**< a stream failed while the release of a batch on it was pending */
-#define FEEDLANE_EVENT_CONSUMER_LEFT 12    /**< a consumer has left or ended; `text` has its place and process */
+#define FEEDLANE_EVENT_CONSUMER_LEFT 12    /**< a consumer has left or died; `text` names its place and process */
 #define FEEDLANE_EVENT_CONSUMER_LAGS 13    /**< the feeder waits for a consumer; `text`: place, process, batches held */
 #define FEEDLANE_EVENT_CONSUMER_EVICTED 14 /**< see FEEDLANE_LAG_EVICT; `text` has the reason */
 

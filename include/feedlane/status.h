@@ -20,7 +20,7 @@ extern "C" {
 #define FEEDLANE_API
 #endif
 
-/** A timeout without a limit. */
+/** A timeout that never passes. */
 #define FEEDLANE_FOREVER INT64_MAX
 
 /** Every status: name, number, text. The constants below have the same names and numbers; a test compares them. */

@@ -73,7 +73,7 @@ Status refuse(Error& error, const char* name, Number found, Number needed, const
 // Refuses a pointer with E_ARGUMENT and the text "NAME is set: RULE" or "NAME is NULL: RULE".
 Status refuse_pointer(Error& error, const char* name, bool is_set, const char* rule);
 
-// The C form of an error, without the text of `detail`, which belongs into a buffer of the caller.
+// The C form of an error, without the text of `detail`, which goes into a buffer that the caller provides.
 feedlane_error to_c(const Error& error) noexcept;
 
 // Makes the error of the user's callback `name` from its negative return value and its report. E_ARGUMENT if that value

@@ -160,7 +160,7 @@ Status Dispatcher::obstacle(Error& error) const {
   return roster_.stuck() == 0 ? FEEDLANE_OK : obstacle_of_stuck(error);
 }
 
-// Returns an error if only stuck workers could continue.
+// Returns an error if the remaining work is left to stuck workers.
 Status Dispatcher::obstacle_of_stuck(Error& error) const {
   const auto members = roster_.members();
   const std::uint32_t held = memory_.slots.held(), slots = memory_.slots.size();

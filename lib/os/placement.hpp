@@ -42,8 +42,8 @@ NumberSet read_set(const std::string& path);
 NumberSet allowed_nodes(const SystemFiles& files);
 
 // Checks that each of these nodes has room for an equal part of `bytes`, plus a sixteenth, because the kernel keeps
-// some memory. Page cache that the kernel can drop counts as room. A node that doesn't report its memory has enough.
-// E_MEMORY.
+// some memory. Page cache that the kernel can drop counts as room. A node that doesn't report its memory is
+// assumed to have enough. E_MEMORY.
 Status check_room_of_nodes(const NumberSet& nodes, std::uint64_t bytes, const SystemFiles& files, Error& error);
 
 // Binds a mapping of shared memory, for all processes that map it: from now on its memory comes from the given node, or

@@ -29,7 +29,7 @@ struct Received {
 };
 
 // A connected pair that keeps message boundaries and carries descriptors from `mine` to `theirs`. `mine` reports
-// senders (see names_senders) and never blocks. From Linux 6.16 on the kernel refuses descriptors sent to `mine`: the
+// senders (see names_senders) and never blocks. Since Linux 6.16, the kernel refuses descriptors sent to `mine`: the
 // sender gets EPERM. The holder of `theirs` decides whether `theirs` blocks.
 //
 // Descriptors are refused because closing one can block for as long as its sender likes: a socket with SO_LINGER, a

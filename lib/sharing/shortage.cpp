@@ -161,7 +161,7 @@ Status Shortage::check_backlogs(Error& error) const {
   return FEEDLANE_OK;
 }
 
-// HUNG if only consumers that get no more batches hold some.
+// HUNG if only consumers that get no more batches hold slots.
 Status Shortage::blame_holders(Error& error) const {
   char names[256] = "";
   std::uint64_t held = 0, others = 0;

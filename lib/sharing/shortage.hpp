@@ -50,7 +50,7 @@ class Shortage {
   // may stay taken if an observer takes the batch first. None: there is no such slot.
   [[nodiscard]] std::optional<std::uint64_t> find_observed() const;
   // OK: a consumer may return a slot. If no batch is left to take, the ones that hold the most are asked to. PEER_DEAD:
-  // a place without a consumer has the slots. HUNG: only consumers that get no more batches have slots.
+  // a place without a consumer has the slots. HUNG: consumers that get no more batches hold all slots.
   Status look_for_holder(Error& error);
   // Share deal: PEER_DEAD if too many messages are kept for a place without a consumer.
   Status check_backlogs(Error& error) const;

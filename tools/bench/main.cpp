@@ -22,7 +22,7 @@ constexpr Measurement measurements[] = {
      compare::ring},
     {"latency", "Send messages at a fixed rate, and measure from the time when each was due", compare::latency},
     {"lanes", "Send messages from several producers to one consumer, compared with Boost's queues", compare::lanes},
-    {"loader", "Collate samples into batches, compared with plain loops; run more workers than processors",
+    {"loader", "Collate samples into batches, compared with plain loops, with up to more workers than processors",
      compare::loader},
     {"small", "Break down the cost of a small sample without workers: batch, call, cache misses", compare::small},
     {"cpp", "Access rows, tensors and DLPack through the C++ interface, compared with the C interface", compare::cpp},
@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1001));
   app.add_flag("--json", options.json, "Print one JSON value instead of tables");
   app.add_flag("--quick", options.quick, "Use fewer messages and batches per round");
-  app.add_flag("--tiny", options.tiny, "Use hardly any, to test this program; the figures mean nothing");
+  app.add_flag("--tiny", options.tiny, "Do very little work, only to test this program; the results are meaningless");
   app.add_flag("--no-pin", free, "Let the system choose processors (default: each process is pinned)");
   for (const Measurement& m : measurements) {
     CLI::App* sub = app.add_subcommand(m.name, m.what);

@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1001));
   command->add_flag("--json", options.json, "Print one JSON value instead of text");
   command->add_flag("--quick", options.quick, "Use fewer messages and batches per round");
-  command->add_flag("--tiny", options.tiny, "Use hardly any, to test this command; the figures mean nothing");
+  command->add_flag("--tiny", options.tiny, "Do very little work, only to test this command; the results are meaningless");
   bool free = false;
   command->add_flag("--no-pin", free, "Let the system choose processors (default: each process is pinned)");
 

@@ -79,7 +79,7 @@ PyObject* end_unused(PyObject*, PyObject*) {
 PyMethodDef pool_methods[] = {
     {"stats", get_stats, METH_NOARGS, "stats() -> dict of feedlane_pool_stats"},
     {"end_unused", end_unused, METH_NOARGS | METH_STATIC,
-     "end_unused() -> pools without an object that are still in use, after those are ended that are not"},
+     "end_unused() -> ends the pools that have no Python object and are not in use; returns the number of those in use"},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot pool_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(new_pool)},

@@ -217,8 +217,8 @@ class Pool:
         """Returns its counters."""
     @staticmethod
     def end_unused() -> int:
-        """Ends the pools that have no Python object and are not in use. Returns the number of pools without an object that are
-        left."""
+        """Ends the pools that have no Python object and are not in use. Returns the number of those that are
+        still in use."""
 
 class Loader:
     """A feedlane_loader. Use it from one thread at a time, except for `close`. Calls after `close` raise StateError. Calls in a

@@ -46,8 +46,8 @@ def _name_beyond_numpy(dtype: Any) -> str | None:
 
 
 def beyond_dlpack(dtype: np.dtype[Any]) -> str | None:
-    """For a type of ml_dtypes that a tensor of a batch cannot have, but a part of one (tree.PART) can: returns its name, which
-    is also torch's. None: another type."""
+    """Returns the name, which is also torch's, of a type of ml_dtypes that a batch's tensors cannot have. Arrays of such a type
+    are stored as parts (tree.PART). None: any other type."""
     name = _name_beyond_numpy(dtype)
     return name if name != "bfloat16" else None
 

@@ -121,7 +121,7 @@ class Iterator(torch_dataloader._SingleProcessDataLoaderIter):
         inner = state["fetcher_state"]
         if self._indices.is_stateful or state["dataset_state"] is not None or (inner and inner["dataset_iter_state"] is not None):
             raise errors.make(_core.E_STATE, f"behind={behind}: the data set or the sampler has its own state, known only after the "
-                              "newest batch; call state_dict() before you take a batch ahead")
+                              "newest batch; call state_dict() before you take the next batch")
         if inner is not None:
             state["fetcher_state"] = {**inner, "fetcher_ended": False}
         state.pop("_default_generator", None)

@@ -164,7 +164,7 @@ class Indices:
 
     @property
     def is_stateful(self) -> bool:
-        """Whether its states must be saved while it is drawn from, because a number of batches does not determine them."""
+        """Whether its state must be saved after each draw, because the number of batches drawn does not determine it."""
         return is_stateful(self._sampler) or is_stateful(self._iterator)
 
     def state_dict(self, batches: int | None = None) -> State:
@@ -398,7 +398,7 @@ class Progress:
         since = self.step - behind - snapshot["_snapshot_step"]
         if since < 0:
             raise errors.make(_core.E_STATE, f"behind={behind}: the workers' newest states are {-since} batches later; call "
-                              "state_dict() before you take a batch ahead")
+                              "state_dict() before you take the next batch")
         return {"_snapshot": snapshot, "_steps_since_snapshot": since, "_iterator_finished": finished,
                 **next_random(self._indices, finished)}
 

@@ -167,7 +167,7 @@ int list_all(const Options& options) {
 void add_ls(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("ls", "List your running loaders and rings");
-  add_pid(*command, options->pid, "List only this process's (default: all of your processes'; root: all users')");
+  add_pid(*command, options->pid, "List only loaders of this process (default: of all your processes; root: of all users)");
   command->add_option("--seconds", options->seconds, "Measure rates for this many seconds (default: 0.2)")
       ->type_name("S")
       ->check(seconds_between(0.001, 60));

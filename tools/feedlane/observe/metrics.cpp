@@ -232,8 +232,8 @@ int write_metrics(const Options& options) {
 void add_metrics(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("metrics", "Print all metrics of your loaders once, in OpenMetrics form");
-  add_pid(*command, options->pid, "Print only this process's (default: all of your processes'; root: all users')");
-  command->add_option("-o,--output", options->file, "Write this file, replaced at once (default: standard output)")
+  add_pid(*command, options->pid, "Print only loaders of this process (default: of all your processes; root: of all users)");
+  command->add_option("-o,--output", options->file, "Write to this file, replacing it atomically (default: standard output)")
       ->type_name("FILE");
   command
       ->add_option(

@@ -228,10 +228,10 @@ void add_top(CLI::App& app, int& exit_status) {
       ->check(seconds_between(0.01, 3600));
   command
       ->add_option("--count", options->count,
-                   "Print this many lines per loader and end; 1 is a single shot (default: no limit)")
+                   "Print this many lines per loader and exit; 1 is a single shot (default: no limit)")
       ->type_name("N");
-  command->add_flag("--workers", options->workers, "Add a row for each worker; on a terminal, key w switches this");
-  command->add_flag("--no-wait", options->no_wait, "End if no loader is running (default: wait for one)");
+  command->add_flag("--workers", options->workers, "Add a row for each worker; on a terminal, key w toggles this");
+  command->add_flag("--no-wait", options->no_wait, "Exit if no loader is running (default: wait for one)");
   command->add_flag("--json", options->json, "Print one JSON value per line instead of text");
   command->callback([options, &exit_status] { exit_status = Top(*options).run(); });
   command->footer(

@@ -100,13 +100,13 @@ void add_trace(CLI::App& app, int& exit_status) {
   command->add_option("--loader", options->loader, "Trace this loader of the process, as numbered by ls (default: 0)")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("-o,--output", options->output, "Write this file, replaced at once")
+  command->add_option("-o,--output", options->output, "Write to this file, replacing it atomically")
       ->required()
       ->type_name("FILE");
   CLI::Option* form =
       command
           ->add_option("--form", options->form,
-                       "Write this form: chrome or perfetto (default: chrome for a FILE named *.json, else perfetto)")
+                       "Write in this form: chrome or perfetto (default: chrome for a FILE named *.json, else perfetto)")
           ->check(CLI::IsMember({"chrome", "perfetto"}));
   command
       ->add_option("--merge", options->merge,
