@@ -63,7 +63,7 @@ void check_reserved_once(const Slots& slots) {
 }  // namespace
 
 // promise: worker-cant-attach
-TEST_CASE("a bare worker that is given another data segment than control's refuses it, and the error says why") {
+TEST_CASE("a bare worker refuses a data segment that is not the control segment's, and the error has the reason") {
   Bare b(4, 1, 1);
   b.s.argv = {BARE_WORKER, "impostor", nullptr};
   const Loader l = b.create();
@@ -77,7 +77,7 @@ TEST_CASE("a bare worker that is given another data segment than control's refus
   for (const feedlane_event& event : deaths) CHECK_MESSAGE(says(event, not_controls), std::string(event.what.text));
 }
 
-TEST_CASE("a bare worker that can't read its configuration says so in the trainer's error") {
+TEST_CASE("if a bare worker can't read its configuration, the trainer's error has the reason") {
   Bare b(4, 1, 1);
   b.s.connect();
   b.s.config.worker_config = &b.o;
@@ -92,7 +92,7 @@ TEST_CASE("a bare worker that can't read its configuration says so in the traine
 }
 
 // promise: worker-external-cant-attach
-TEST_CASE("an external bare worker that can't attach says why in the event, and another takes its place") {
+TEST_CASE("if an external bare worker can't attach, the event has the reason, and another worker takes its place") {
   for (const bool stays : {false, true}) {
     CAPTURE(stays);
     Bare b(12, 2, 1);
@@ -124,7 +124,7 @@ TEST_CASE("an external bare worker that can't attach says why in the event, and 
 }
 
 // promise: worker-overwrites-segment
-TEST_CASE("bare workers attach and work though others wrote over the first 128 bytes of data") {
+TEST_CASE("bare workers attach and work even if other workers overwrite the first 128 bytes of the data segment") {
   Bare b(40, 2, 2);
   b.s.config.keep_workers = 1;
   b.o.scribbles = 1;
@@ -138,7 +138,7 @@ TEST_CASE("bare workers attach and work though others wrote over the first 128 b
 }
 
 // promise: worker-grown-slots
-TEST_CASE("a bare worker reserves a slot's memory once, and again after a worker's death has it given back") {
+TEST_CASE("a bare worker reserves a slot's memory once, and again only after a worker's death has released it") {
   const BareReports reports;
   Bare b(60, 4, 2);
   b.s.config.keep_workers = 1;

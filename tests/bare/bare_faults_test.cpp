@@ -39,7 +39,7 @@ int pidfd_of(std::int64_t pid) { return static_cast<int>(::syscall(SYS_pidfd_ope
 
 }  // namespace
 
-TEST_CASE("what waits behind a bare worker's slow task is made by others; it declines, and nobody is ended for it") {
+TEST_CASE("a slow bare worker declines its queued tasks, other workers make them, and no worker is restarted") {
   for (const std::int32_t workers : {2, 4}) {
     CAPTURE(workers);
     const Gate gate;
@@ -64,7 +64,7 @@ TEST_CASE("what waits behind a bare worker's slow task is made by others; it dec
   }
 }
 
-TEST_CASE("tasks go to and fro between bare workers, range after range, and nobody is ended for it") {
+TEST_CASE("when tasks are taken back from bare workers repeatedly, each batch comes once and no worker is killed") {
   Bare b(3000, 1, 4);
   b.s.config.prefetch_factor = 16;
   b.o.slow_every = 9;
@@ -74,7 +74,7 @@ TEST_CASE("tasks go to and fro between bare workers, range after range, and nobo
   check_peace(l.get());
 }
 
-TEST_CASE("a range that changes while a bare worker looks at it doesn't cover a task that is left to the worker") {
+TEST_CASE("a bare worker that reads a changing range never declines a task that is left to the worker") {
   Bare b(2000, 1, 2);
   b.s.config.prefetch_factor = 16;
   b.o.range_us = 200;
@@ -83,7 +83,7 @@ TEST_CASE("a range that changes while a bare worker looks at it doesn't cover a 
   check_peace(l.get());
 }
 
-TEST_CASE("bare workers killed before any step of a task: each batch comes whole, once, in order") {
+TEST_CASE("when bare workers are killed before any step of a task, each batch still comes whole, once and in order") {
   for (int at = 1; at <= steps; at++)
     for (const std::int64_t task : {0, 2}) {
       CAPTURE(at);
@@ -99,7 +99,7 @@ TEST_CASE("bare workers killed before any step of a task: each batch comes whole
     }
 }
 
-TEST_CASE("bare workers killed at random: each batch comes whole, once, in order") {
+TEST_CASE("when bare workers are killed at random, each batch still comes whole, once and in order") {
   for (const std::int32_t workers : {1, 2, 4}) {
     CAPTURE(workers);
     Bare b(900, 3, workers);
@@ -125,7 +125,7 @@ TEST_CASE("bare workers killed at random: each batch comes whole, once, in order
   }
 }
 
-TEST_CASE("bare workers that stop before a step are hung, and others make their batches; one that goes on is not") {
+TEST_CASE("other workers make the batches of a stopped bare worker, and a worker that continues is not replaced") {
   for (const int at : {4, 9, 11, 12}) {
     CAPTURE(at);
     Bare b(24, 2, 2);
@@ -173,7 +173,7 @@ TEST_CASE("bare workers that stop before a step are hung, and others make their 
   check_peace(l.get());
 }
 
-TEST_CASE("an epoch that is abandoned leaves bare workers as they were: the next one is whole") {
+TEST_CASE("after abandoned epochs the same bare workers make the next epoch whole") {
   for (const bool iterable : {false, true}) {
     CAPTURE(iterable);
     Bare b(60, 2, 3);
@@ -195,8 +195,7 @@ TEST_CASE("an epoch that is abandoned leaves bare workers as they were: the next
   }
 }
 
-TEST_CASE(
-    "a bare worker of a shard is killed: its replacement goes on from the state, or leaves out what was delivered") {
+TEST_CASE("the replacement of a killed bare worker resumes the shard from its state, or skips the delivered samples") {
   for (const std::int64_t saves : {0, 1}) {
     CAPTURE(saves);
     const BareReports reports;
@@ -223,7 +222,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a bare worker that leaves out what was delivered, longer than a task may take, isn't hung") {
+TEST_CASE("a bare worker that needs longer than the deadline to skip the delivered samples isn't hung") {
   Bare b(1, 4, 1);
   b.s.config.iterable = 1;
   b.s.config.deterministic = 1;
@@ -239,8 +238,7 @@ TEST_CASE("a bare worker that leaves out what was delivered, longer than a task 
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE(
-    "bare workers die with their trainer by the lifeline, busy, asleep or stopped; untied ones end by themselves") {
+TEST_CASE("the lifeline kills busy, idle and stopped bare workers with their trainer; workers without it exit alone") {
   enum Mode { asleep, busy, stopped, external, untied };
   for (const Mode mode : {asleep, busy, stopped, external, untied}) {
     CAPTURE(static_cast<int>(mode));
@@ -284,7 +282,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("an external bare worker may leave in mid-epoch and live on; another takes its place") {
+TEST_CASE("an external bare worker may leave during an epoch and keep running, and another takes its place") {
   const Gate gate;
   Bare b(30, 2, 1);
   b.s.argv.clear();
@@ -315,9 +313,7 @@ TEST_CASE("an external bare worker may leave in mid-epoch and live on; another t
   for (std::size_t i = 0; i + 1 < processes.size(); i++) CHECK(processes[i]->wait() == 0);
 }
 
-TEST_CASE(
-    "a bare worker that breaks a rule of Ready or `shaped` is killed each time, up to max_restarts, and the error says "
-    "why") {
+TEST_CASE("a bare worker that breaks a rule of Ready or `shaped` is killed each time, and E_RESTARTS has the reason") {
   struct Case {
     std::int64_t breach;
     const char* why;

@@ -13,7 +13,7 @@
 
 using namespace feedlane::test;
 
-TEST_CASE("a bare worker's batches are whole, once and in order: 1, 2 and 4 workers, kept or not") {
+TEST_CASE("the batches of bare workers come whole, once and in order, with 1, 2 and 4 workers, kept or not") {
   for (const std::int32_t workers : {1, 2, 4})
     for (const std::int32_t keep : {0, 1}) {
       CAPTURE(workers);
@@ -27,7 +27,7 @@ TEST_CASE("a bare worker's batches are whole, once and in order: 1, 2 and 4 work
     }
 }
 
-TEST_CASE("a bare worker attaches whatever the length of the trace is, and its stamps are those of its batches") {
+TEST_CASE("a bare worker attaches with a trace of any length, and the trace has the worker's own time stamps") {
   for (const std::uint64_t trace : {std::uint64_t{1}, std::uint64_t{30}, std::uint64_t{5000}}) {
     CAPTURE(trace);
     Bare b(83, 4);
@@ -48,7 +48,7 @@ TEST_CASE("a bare worker attaches whatever the length of the trace is, and its s
   }
 }
 
-TEST_CASE("a bare worker's batches are the same in each dispatch, out of order, unbatched and of the ranks") {
+TEST_CASE("a bare worker's batches are the same with round-robin dispatch, out of order, unbatched and in a rank") {
   SUBCASE("round robin") {
     Bare b(40, 3, 3);
     b.s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
@@ -73,7 +73,7 @@ TEST_CASE("a bare worker's batches are the same in each dispatch, out of order, 
     CHECK(all[0].shapes[2] == std::vector<std::int64_t>{row_bytes});
     check_epoch(all, 20, 1, 0);
   }
-  SUBCASE("a rank: seeds come from the places in the order of all ranks") {
+  SUBCASE("the seeds of a rank come from positions in the order of all ranks") {
     auto c = fresh<feedlane_sampler_config>();
     c.length = 40;
     c.rank = 1;
@@ -92,7 +92,7 @@ TEST_CASE("a bare worker's batches are the same in each dispatch, out of order, 
   }
 }
 
-TEST_CASE("a bare worker's tensors of other shapes, one that isn't declared, and metadata") {
+TEST_CASE("a bare worker's batches may have tensors of other shapes, an undeclared tensor and metadata") {
   for (const std::int64_t shaped : {1, 2}) {
     CAPTURE(shaped);
     Bare b(35, 8);
@@ -122,7 +122,7 @@ TEST_CASE("a bare worker's tensors of other shapes, one that isn't declared, and
   }
 }
 
-TEST_CASE("what doesn't fit into a slot is an error of that batch, and the bare worker goes on") {
+TEST_CASE("a batch that doesn't fit into its slot fails with E_SAMPLE, and the bare worker continues") {
   Bare b(6, 2);
   b.o.shaped = 2;
   b.o.wide_bytes = 1'000'000;
@@ -137,7 +137,7 @@ TEST_CASE("what doesn't fit into a slot is an error of that batch, and the bare 
   check_peace(l.get());
 }
 
-TEST_CASE("a bare worker's failures come with sample, text and traceback, up to 64 KiB and the slot") {
+TEST_CASE("a bare worker's error has the sample, the text and a traceback of at most 64 KiB and the slot's size") {
   struct Case {
     std::int64_t traceback;
     std::uint64_t slot_bytes, told;
@@ -175,7 +175,7 @@ TEST_CASE("a bare worker's failures come with sample, text and traceback, up to 
   }
 }
 
-TEST_CASE("samples that a bare worker retries, replaces or leaves out have their records") {
+TEST_CASE("samples that a bare worker retries, substitutes or skips are recorded") {
   for (const std::int32_t substitute : {0, 1}) {
     CAPTURE(substitute);
     Bare b(70, 4);
@@ -215,7 +215,7 @@ TEST_CASE("samples that a bare worker retries, replaces or leaves out have their
   }
 }
 
-TEST_CASE("a batch of which a bare worker leaves out every sample is none") {
+TEST_CASE("a batch in which a bare worker skips every sample is not yielded") {
   Bare b(9, 1);
   b.o.fail_every = 3;
   b.s.config.skip_budget = -1;
@@ -253,7 +253,7 @@ struct Shards : Bare {
 
 }  // namespace
 
-TEST_CASE("bare workers' shards come whole, with an end, epoch after epoch: 1, 2 and 4 workers, kept or not") {
+TEST_CASE("bare workers' shards come whole to their end in every epoch, with 1, 2 and 4 workers, kept or not") {
   for (const std::int32_t workers : {1, 2, 4})
     for (const std::int32_t keep : {0, 1}) {
       CAPTURE(workers);
@@ -267,7 +267,7 @@ TEST_CASE("bare workers' shards come whole, with an end, epoch after epoch: 1, 2
 }
 
 // promise: shard-per-rank
-TEST_CASE("a bare worker of a rank iterates its rank's shards") {
+TEST_CASE("a bare worker of a rank iterates the shards of that rank") {
   Shards b(23, 4, 2);
   b.s.config.world = 3;
   b.s.config.rank = 1;
@@ -276,14 +276,14 @@ TEST_CASE("a bare worker of a rank iterates its rank's shards") {
   check_peace(l.get());
 }
 
-TEST_CASE("of a bare worker's shard an incomplete last batch may be dropped, and samples may be left out") {
+TEST_CASE("a bare worker's shard may drop an incomplete last batch, skip samples or fail a batch") {
   SUBCASE("drop_last") {
     Shards b(23, 4, 2);
     b.s.config.drop_last = 1;
     const Loader l = b.create();
     check_shards(take_epoch(l.get(), 0), 2, 20, 0);
   }
-  SUBCASE("left out") {
+  SUBCASE("skipped samples") {
     Shards b(40, 4, 2);
     b.o.fail_every = 4;
     b.s.config.skip_budget = -1;
@@ -299,7 +299,7 @@ TEST_CASE("of a bare worker's shard an incomplete last batch may be dropped, and
     CHECK(seen.size() == 60);
     CHECK(stats_of(l.get()).skipped == 20);
   }
-  SUBCASE("failed") {
+  SUBCASE("a failed batch") {
     Shards b(24, 4, 2);
     b.o.fail_every = 24;
     const Loader l = b.create();

@@ -136,7 +136,7 @@ Difference difference(std::size_t width, std::size_t height, const images::Regio
 
 }  // namespace
 
-TEST_CASE("image_folder: crops decoded at full size are a plain decoder's and resizer's, to 3 levels of 255 at most") {
+TEST_CASE("image_folder: full-size crops differ from a plain decoder and resizer by less than 3 of 255 levels") {
   for (const images::Region& crop :
        {images::Region{0, 0, 500, 375}, images::Region{37, 53, 300, 260}, images::Region{200, 100, 64, 80},
         images::Region{1, 1, 498, 373}, images::Region{276, 151, 224, 224}})
@@ -151,7 +151,7 @@ TEST_CASE("image_folder: crops decoded at full size are a plain decoder's and re
       }
 }
 
-TEST_CASE("image_folder: crops decoded at a half, a quarter or an eighth differ by little") {
+TEST_CASE("image_folder: crops decoded at 1/2, 1/4 or 1/8 size differ from the reference by less than 12 levels") {
   for (const std::size_t side : {224U, 96U, 40U}) {
     const images::Region crop{60, 32, 520, 460};
     const Difference d = difference(640, 512, crop, side, false);
@@ -161,7 +161,7 @@ TEST_CASE("image_folder: crops decoded at a half, a quarter or an eighth differ 
   }
 }
 
-TEST_CASE("image_folder: the generated pictures are what they are drawn as, less what JPEG of quality 90 loses") {
+TEST_CASE("image_folder: a generated picture saved as JPEG of quality 90 has a mean error of less than 12 levels") {
   std::vector<std::uint8_t> digit(64, 8);
   common::Random random(5);
   const images::Photograph photo = images::take_photograph(digit, random);

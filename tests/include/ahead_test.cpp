@@ -38,7 +38,7 @@ struct Watching {
 
 }  // namespace
 
-TEST_CASE("a data set sees the tasks behind the one in hand with their indices, in C++ too") {
+TEST_CASE("a C++ data set sees the later tasks of its queue with their indices") {
   Watching watching;
   const feedlane_dataset dataset = feedlane::dataset_of(watching);
   const feedlane::Sampler order = feedlane::Sampler::sequential(80);

@@ -59,7 +59,7 @@ TEST_CASE("a data set's own shapes, metadata and records reach the batch") {
   CHECK(loader.monitor().stats().skipped == 1);
 }
 
-TEST_CASE("rows of a tensor with fewer of them than the batch, or none, or no dimension, are refused, not made up") {
+TEST_CASE("row() fails with E_ARGUMENT for a row that the tensor doesn't have and for a tensor without dimensions") {
   struct Ragged {
     explicit Ragged(const feedlane::WorkerInfo&) {}
     void fetch(const feedlane::Task& task) {
@@ -91,7 +91,7 @@ TEST_CASE("rows of a tensor with fewer of them than the batch, or none, or no di
   CHECK((*batch)["scalar"].as<float>()[0] == 1);
 }
 
-TEST_CASE("types beyond the arithmetic ones: 16 bits, and the user's own") {
+TEST_CASE("16-bit floats, std::byte and a user-defined type have dtypes") {
   CHECK(feedlane::field<feedlane::Half>("x").dtype.code == 2);
   CHECK(feedlane::field<feedlane::BFloat16>("x").dtype.code == 4);
   CHECK(feedlane::field<const std::byte>("x").dtype.code == 1);
@@ -100,7 +100,7 @@ TEST_CASE("types beyond the arithmetic ones: 16 bits, and the user's own") {
   CHECK(own.bits == 64);
 }
 
-TEST_CASE("a record that the policies don't allow fails the batch") {
+TEST_CASE("a skipped sample without a skip budget fails its batch with E_SAMPLE") {
   const feedlane::Sampler order = feedlane::Sampler::sequential(4);
   const feedlane_dataset dataset = feedlane::dataset_of<Shaping>();
   Loader loader(
@@ -111,7 +111,7 @@ TEST_CASE("a record that the policies don't allow fails the batch") {
   CHECK(error.code() == FEEDLANE_E_SAMPLE);
 }
 
-TEST_CASE("batch sizes: none, of a batch sampler, unbatched, and 0 is refused") {
+TEST_CASE("without a batch_size it is 1 or the batch sampler's, `unbatched` removes the dimension, and 0 is refused") {
   struct Index {
     explicit Index(const feedlane::WorkerInfo&) {}
     void get(const feedlane::Row& row) { row.field<std::int64_t>(0)[0] = row.index(); }
@@ -141,7 +141,7 @@ TEST_CASE("batch sizes: none, of a batch sampler, unbatched, and 0 is refused") 
   CHECK(shapes() == std::vector<std::vector<std::int64_t>>{{4}, {2}});
 }
 
-TEST_CASE("a tensor exported by DLPack keeps its batch") {
+TEST_CASE("a tensor exported by DLPack holds the slot of its batch until the tensor is deleted") {
   const feedlane::Sampler order = feedlane::Sampler::sequential(4);
   const feedlane_dataset dataset = feedlane::dataset_of<Shaping>();
   Loader loader({.sampler = &order,

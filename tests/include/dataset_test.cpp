@@ -62,14 +62,14 @@ constexpr std::byte some[1]{};
 
 }  // namespace
 
-TEST_CASE("what a data set throws is the batch's error") {
+TEST_CASE("an exception of a data set fails its batch with E_SAMPLE and the exception's text") {
   const Result result = epoch_of({});
   CHECK(result.code == FEEDLANE_E_SAMPLE);
   CHECK(result.text.find("sample 2 is bad") != std::string::npos);
   CHECK_FALSE(result.transient);
 }
 
-TEST_CASE("a text longer than a line has room for is whole in the traceback, and cut between characters") {
+TEST_CASE("an error text of more than 383 bytes is cut between characters, and the traceback has all of it") {
   struct Verbose {
     explicit Verbose(const feedlane::WorkerInfo&) {}
     void get(const feedlane::Row&) { throw std::runtime_error(text()); }
@@ -91,7 +91,7 @@ TEST_CASE("a text longer than a line has room for is whole in the traceback, and
   CHECK(error.traceback() == Verbose::text());
 }
 
-TEST_CASE("an object that is there is a data set, opened once a worker and restarted by itself") {
+TEST_CASE("dataset_of(object) uses the object itself, opens it for a worker and restarts it for each epoch") {
   struct Counter {
     int opened = 0;
     std::int64_t base = 100;
@@ -129,7 +129,7 @@ TEST_CASE("an object that is there is a data set, opened once a worker and resta
     for (const feedlane::Batch& batch : iterating) CHECK(batch[0].as<std::int64_t>()[2] == 2);
 }
 
-TEST_CASE("a Transient is told as such, and retried where that is allowed") {
+TEST_CASE("a feedlane::Transient gives a transient error, and its sample is retried if retries are allowed") {
   const Result told = epoch_of({.worker_config = some});
   CHECK(told.code == FEEDLANE_E_SAMPLE);
   CHECK(told.transient);
@@ -138,12 +138,12 @@ TEST_CASE("a Transient is told as such, and retried where that is allowed") {
   CHECK(retried.stats.retried == 1);
 }
 
-TEST_CASE("substitute() names another sample") {
+TEST_CASE("substitute() returns the sample that replaces a failed sample") {
   const Result result = epoch_of({.substitute = true});
   CHECK(result.seen == std::vector<std::int64_t>{0, 1, 5, 3});
   CHECK(result.stats.substituted == 1);
 }
 
-TEST_CASE("a skip budget leaves samples out") {
+TEST_CASE("with a skip budget a batch leaves out its failed sample") {
   CHECK(epoch_of({.skip_budget = -1}).seen == std::vector<std::int64_t>{0, 1, 3});
 }

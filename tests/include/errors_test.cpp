@@ -32,7 +32,7 @@ struct Inline {
       {.sampler = &order, .fields = {feedlane::field<std::int64_t>("index")}, .batch_size = 4, .dataset = &dataset}};
 };
 
-// Says it in `error`, and throws it in the other form.
+// One form returns the failure in `error`, the other form throws it.
 template <class Throwing, class Telling>
 void check_both(std::int32_t code, Throwing&& throwing, Telling&& telling) {
   Error error;
@@ -51,7 +51,7 @@ void check_both(std::int32_t code, Throwing&& throwing, Telling&& telling) {
 
 }  // namespace
 
-TEST_CASE("an error's copies share what it says, and outlive it") {
+TEST_CASE("copies of an error share its traceback, and stay valid after the error is destroyed") {
   Error copy;
   {
     feedlane_error said = feedlane::detail::no_error;
@@ -78,7 +78,7 @@ TEST_CASE("an error's copies share what it says, and outlive it") {
   CHECK(copy.sample() == -1);
 }
 
-TEST_CASE("what succeeds allocates nothing, and looks at no room for tracebacks") {
+TEST_CASE("successful accesses to tensors and rows allocate no memory") {
   Inline in;
   in.loader.start_epoch(0);
   std::optional<Batch> batch = in.loader.next();
@@ -94,7 +94,7 @@ TEST_CASE("what succeeds allocates nothing, and looks at no room for tracebacks"
   CHECK(feedlane::test::all_allocations() == before);
 }
 
-TEST_CASE("both forms say the same: tensors and batches") {
+TEST_CASE("the throwing and the non-throwing form of a call give the same error: tensors and batches") {
   Inline in;
   in.loader.start_epoch(0);
   std::optional<Batch> batch = in.loader.next();
@@ -117,7 +117,7 @@ TEST_CASE("both forms say the same: tensors and batches") {
   CHECK(batch->held());
 }
 
-TEST_CASE("both forms say the same: samplers, states, pools, loaders") {
+TEST_CASE("the throwing and the non-throwing form of a call give the same error: samplers, states, pools, loaders") {
   using feedlane::Sampler;
   const std::vector<std::byte> none(100);
   check_both(
@@ -167,7 +167,7 @@ TEST_CASE("both forms say the same: samplers, states, pools, loaders") {
       FEEDLANE_E_STATE, [&] { in.loader.run_stager(); }, [&](Error& e) { in.loader.run_stager(e); });
 }
 
-TEST_CASE("a dtype's refusal names both types") {
+TEST_CASE("an access with a wrong type fails with an error that names both types") {
   Inline in;
   in.loader.start_epoch(0);
   std::optional<Batch> batch = in.loader.next();
@@ -179,7 +179,7 @@ TEST_CASE("a dtype's refusal names both types") {
   CHECK(error.text() == "tensor 'index' has type int64, not bool");
 }
 
-TEST_CASE("a batch that was released, or moved from, is empty") {
+TEST_CASE("a batch that was released or moved from is empty, and its calls fail with E_STATE") {
   Inline in;
   in.loader.start_epoch(0);
   std::optional<Batch> batch = in.loader.next();

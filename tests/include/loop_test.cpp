@@ -92,7 +92,7 @@ TEST_CASE("signals that the program handles don't end a range-for loop") {
   for (Batch& batch : t.loader)
     for (const std::int64_t x : batch[0].as<std::int64_t>()) sum += x;
   CHECK(sum == 64 * 63 / 2);
-  // The plain call says what came, and goes on.
+  // next() returns INTERRUPTED for a signal, and the next call continues the epoch.
   t.loader.start_epoch(1);
   feedlane::Error error;
   for (;;) {
@@ -108,7 +108,7 @@ TEST_CASE("signals that the program handles don't end a range-for loop") {
   CHECK(handled.load() == 128);
 }
 
-TEST_CASE("an event loop takes an epoch by arm and poll, and never waits in the loader") {
+TEST_CASE("an event loop reads an epoch with arm() and poll(), and next() never waits") {
   struct Index {
     explicit Index(const feedlane::WorkerInfo&) {}
     void get(const feedlane::Row& row) { row.field<std::int64_t>(0)[0] = row.index(); }
@@ -149,7 +149,7 @@ TEST_CASE("an event loop takes an epoch by arm and poll, and never waits in the 
   CHECK(error.code() == FEEDLANE_E_ARGUMENT);
 }
 
-TEST_CASE("interrupt() ends a range-for loop, from a signal's handler too; the epoch goes on after it") {
+TEST_CASE("interrupt() in a signal handler ends a range-for loop, and next() continues the epoch") {
   const Handler handler;
   handled.store(0);
   Threaded t;
@@ -177,7 +177,7 @@ TEST_CASE("interrupt() ends a range-for loop, from a signal's handler too; the e
   CHECK(seen == 64);
 }
 
-TEST_CASE("a range-for loop that holds every batch ends with SLOTS_HELD and its numbers") {
+TEST_CASE("a range-for loop that holds every batch fails with SLOTS_HELD, and the error has both numbers") {
   struct Index {
     explicit Index(const feedlane::WorkerInfo&) {}
     void get(const feedlane::Row& row) { row.field<std::int64_t>(0)[0] = row.index(); }

@@ -37,7 +37,7 @@ std::string read(std::FILE* file) {
 
 }  // namespace
 
-TEST_CASE("a loop sees stamps, and afterwards timings and a report") {
+TEST_CASE("batches have ordered time stamps, and after the loop the monitor has timings and a report") {
   Inline made;
   feedlane::Loader loader(made.options());
   std::uint64_t last = 0;
@@ -58,7 +58,7 @@ TEST_CASE("a loop sees stamps, and afterwards timings and a report") {
   CHECK(loader.monitor().report().find("epoch 0 of numbers: 10 batches of 10") == 0);
 }
 
-TEST_CASE("progress is one line where there is no terminal, also if the loop is left early") {
+TEST_CASE("Progress writes one line to a file that is not a terminal, even if the loop is left early") {
   Inline made;
   feedlane::Loader loader(made.options());
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), &std::fclose);

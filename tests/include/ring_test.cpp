@@ -29,7 +29,7 @@ std::uint64_t number_in(std::span<const std::byte> message) {
 
 }  // namespace
 
-TEST_CASE("messages pass in place and by copies, in order, until the sender leaves") {
+TEST_CASE("messages sent in place and by copying arrive in order, and END follows when the sender leaves") {
   Receiver rx({.message_bytes = 8, .capacity = 8});
   std::thread sending([fd = rx.offer()] {
     Sender tx(fd);
@@ -59,7 +59,7 @@ TEST_CASE("messages pass in place and by copies, in order, until the sender leav
   sending.join();
 }
 
-TEST_CASE("an event loop sleeps on a ring's descriptor, and senders connect to its path") {
+TEST_CASE("an event loop waits on a ring's descriptor, and a sender connects by the ring's path") {
   const std::string path = "/tmp/feedlane-ring-cpp-" + std::to_string(::getpid());
   Receiver rx({.message_bytes = 8, .capacity = 8, .lanes = 2, .path = path});
   std::thread sending([&] {
@@ -79,7 +79,7 @@ TEST_CASE("an event loop sleeps on a ring's descriptor, and senders connect to i
   sending.join();
 }
 
-TEST_CASE("a closed end refuses calls, and a refused ring says why in both forms") {
+TEST_CASE("a closed receiver or sender fails with E_STATE, and an invalid ring is refused in both forms") {
   Receiver rx({.message_bytes = 8, .capacity = 8});
   Sender tx(rx.offer());
   Error error;

@@ -80,23 +80,23 @@ std::vector<std::vector<std::int64_t>> epochs_of(int epochs, int world = 0, int 
 }  // namespace
 
 // promise: loader-iterable-callbacks
-TEST_CASE("next() returning false ends the shard, restart() begins it again") {
+TEST_CASE("a shard ends when next() returns false, and restart() begins it again for the next epoch") {
   CHECK(epochs_of<Counting>(2) == std::vector<std::vector<std::int64_t>>{{0, 1, 2, 3, 4}, {10, 11, 12, 13, 14}});
 }
 
-TEST_CASE("ranks share the shards, and max_batches ends an epoch") {
+TEST_CASE("each rank reads its own shard, and max_batches ends an epoch") {
   using Epochs = std::vector<std::vector<std::int64_t>>;
   CHECK(epochs_of<Counting>(2, 2, 0) == Epochs{{0, 2, 4}, {10, 12, 14}});
   CHECK(epochs_of<Counting>(2, 2, 1) == Epochs{{1, 3}, {11, 13}});
   CHECK(epochs_of<Counting>(2, 2, 0, 1) == Epochs{{0, 2}, {10, 12}});
 }
 
-TEST_CASE("fetch() returning false ends the shard; without restart() the next epoch has a fresh object") {
+TEST_CASE("a shard ends when fetch() returns false, and without restart() each epoch has a new object") {
   CHECK(epochs_of<Batches>(2) == std::vector<std::vector<std::int64_t>>{{0, 1, 2}, {0, 1, 2}});
 }
 
 // promise: loader-iterable-callbacks
-TEST_CASE("the optional members are in the table, the missing ones are not") {
+TEST_CASE("the callback table has a class's optional members, and NULL for members that the class doesn't have") {
   const feedlane_dataset counting = feedlane::dataset_of<Counting>();
   CHECK(bool{counting.next != nullptr});
   CHECK(bool{counting.restart != nullptr});

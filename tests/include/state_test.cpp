@@ -41,7 +41,7 @@ Run run(std::span<const std::byte> from) {
 }  // namespace
 
 // promise: state-other-workers
-TEST_CASE("a state goes on with exactly the remaining batches, over the ends of epochs") {
+TEST_CASE("a loader resumed from a state yields exactly the remaining samples, also across epochs") {
   const Run whole = run({});
   REQUIRE(whole.states.size() == 10);
   REQUIRE(whole.seen.size() == 20);
@@ -55,7 +55,7 @@ TEST_CASE("a state goes on with exactly the remaining batches, over the ends of 
   }
 }
 
-TEST_CASE("bytes that are no state are refused") {
+TEST_CASE("read_state() refuses bytes that are not a state") {
   const std::vector<std::byte> none(100);
   CHECK_THROWS_AS((void)feedlane::read_state(none), feedlane::Error);
 }

@@ -214,13 +214,13 @@ TEST_CASE("without the publisher's fence a wake-up is lost") {
   CHECK(Model({.publisher_fences = false}).loses_a_wakeup());
 }
 
-TEST_CASE("a sleeper that passes a barrier stands in for the publishers' fences") {
+TEST_CASE("a barrier passed by the sleeper replaces the publishers' fences") {
   Model model({.publisher_fences = false, .sleeper_passes_barrier = true});
   CHECK_FALSE(model.loses_a_wakeup());
   MESSAGE("states explored: ", model.states);
 }
 
-TEST_CASE("the barrier doesn't stand in for the sleeper's fence before it") {
+TEST_CASE("a barrier passed by the sleeper doesn't replace the sleeper's fence before the barrier") {
   CHECK(Model({.publisher_fences = false, .sleeper_fences = false, .sleeper_passes_barrier = true}).loses_a_wakeup());
 }
 
@@ -230,6 +230,6 @@ TEST_CASE("without the second sweep a wake-up is lost") {
   CHECK(Model({.sleeper_sweeps_again = false}).loses_a_wakeup());
 }
 
-TEST_CASE("a publisher that clears the flag and is stopped takes another's wake-up with it") {
+TEST_CASE("if a publisher clears the flag and is stopped, the wake-up of another publisher is lost") {
   CHECK(Model({.publisher_clears_flag = true}).loses_a_wakeup());
 }

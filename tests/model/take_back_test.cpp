@@ -232,7 +232,7 @@ class Model {
 
 }  // namespace
 
-TEST_CASE("no interleaving gives a task to two workers, or loses one") {
+TEST_CASE("no interleaving gives a task to two workers or loses a task") {
   Model model({});
   CHECK_FALSE(model.goes_wrong());
   CHECK(model.states > 10'000);
@@ -243,28 +243,26 @@ TEST_CASE("without the trainer's fence a task is made twice") { CHECK(Model({.tr
 
 TEST_CASE("without the worker's fence a task is made twice") { CHECK(Model({.worker_fences = false}).goes_wrong()); }
 
-TEST_CASE("a worker that reads the range's beginning before its end may decline what is its own") {
+TEST_CASE("a worker that reads a range's beginning before its end may decline a task of its own") {
   CHECK(Model({.worker_reads_end_first = false}).goes_wrong());
 }
 
-TEST_CASE("a range whose old beginning is still there when its end grows covers too much") {
+TEST_CASE("a range whose end grows before its old beginning is removed covers too many tasks") {
   CHECK(Model({.old_beginning_goes_first = false}).goes_wrong());
 }
 
-TEST_CASE("a new range before the last one was answered whole leaves a declined task unaccounted for") {
+TEST_CASE("a new range set before the last range is completely answered leaves a declined task unaccounted for") {
   CHECK(Model({.waits_for_the_whole_range = false}).goes_wrong());
 }
 
-TEST_CASE(
-    "a range that only grows at its end doesn't cover the oldest task, which was left before, and it is made twice") {
+TEST_CASE("if a range grows only at its end, the oldest task, which it left out before, is made twice") {
   CHECK(Model({.range_grows_down = false}).goes_wrong());
 }
 
-TEST_CASE(
-    "a trainer that takes one for granted to have begun nothing, as it hasn't heard of it, has a task made twice") {
+TEST_CASE("if the trainer assumes that a worker without a report has begun nothing, a task is made twice") {
   CHECK(Model({.looks_again = false}).goes_wrong());
 }
 
-TEST_CASE("a trainer that looks at what is in hand misses what was begun and finished in between") {
+TEST_CASE("a trainer that reads only the task in hand misses tasks that were begun and finished in between") {
   CHECK(Model({.begun_only_grows = false}).goes_wrong());
 }

@@ -147,7 +147,7 @@ feedlane_dataset whole_batches(feedlane_dataset_fetch_fn fetch, void* self) {
 }  // namespace
 
 // promise: prefetch-look-ahead
-TEST_CASE("the tasks that a worker sees ahead are those that it gets, with their indices, in their order") {
+TEST_CASE("the look-ahead of a worker shows the tasks that the worker then gets, with their indices and in order") {
   constexpr std::int64_t samples = 121;
   Watcher watcher{(samples + batch_size - 1) / batch_size, 2, 4, {}};
   Setup s(samples, batch_size);
@@ -167,7 +167,7 @@ TEST_CASE("the tasks that a worker sees ahead are those that it gets, with their
 }
 
 // promise: prefetch-look-ahead
-TEST_CASE("tasks that are taken back are not seen ahead with indices of another batch") {
+TEST_CASE("for a task that was taken back, the look-ahead never shows the indices of another batch") {
   constexpr std::int64_t samples = 30'000;
   Setup s(samples, batch_size);
   s.forked(2, whole_batches(look_and_wait, nullptr)).fields(three_fields());
@@ -195,7 +195,7 @@ TEST_CASE("tasks that are taken back are not seen ahead with indices of another 
 }
 
 // promise: prefetch-look-ahead
-TEST_CASE("a worker that dies while it reads ahead costs nothing: each batch comes once, in order, whole") {
+TEST_CASE("when workers are killed while they look ahead, each batch still comes once, in order and whole") {
   constexpr std::int64_t samples = 1200;
   Reader reader;
   Setup s(samples, batch_size);
@@ -221,7 +221,7 @@ TEST_CASE("a worker that dies while it reads ahead costs nothing: each batch com
 }
 
 // promise: prefetch-look-ahead
-TEST_CASE("tasks of an epoch that is given up are not seen ahead") {
+TEST_CASE("the look-ahead does not show tasks of an abandoned epoch") {
   Setup s(18, batch_size);
   s.external(1).config.start = FEEDLANE_START_THREAD;
   s.config.prefetch_factor = 3;
@@ -258,7 +258,7 @@ TEST_CASE("tasks of an epoch that is given up are not seen ahead") {
 }
 
 // promise: prefetch-look-ahead
-TEST_CASE("no task is seen ahead without workers, nor of an iterable data set") {
+TEST_CASE("the look-ahead shows no task without workers or with an iterable data set") {
   const auto fetch = [](void* self, const feedlane_task* task, feedlane_error*) -> std::int32_t {
     if (task->indices == nullptr && task->batch == 3) return FEEDLANE_END;
     *static_cast<std::int32_t*>(self) = look(task, 0).status;

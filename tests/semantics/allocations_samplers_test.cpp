@@ -80,7 +80,7 @@ std::int32_t make_mixture(feedlane_sampler** out) {
 }  // namespace
 
 // promise: memory-in-other-calls, allocation-sampler
-TEST_CASE("too little memory at any allocation of a sampler's calls is E_MEMORY, and the next call succeeds") {
+TEST_CASE("a sampler call returns E_MEMORY if one of its allocations fails, and the next call succeeds") {
   static const std::vector<std::int64_t> subset{9, 1, 4, 4, 7, 3, 2, 0, 5};
   const Sampler inner = sequential(50);
   struct Kind {
@@ -104,7 +104,7 @@ TEST_CASE("too little memory at any allocation of a sampler's calls is E_MEMORY,
 }
 
 // promise: memory-in-other-calls
-TEST_CASE("too little memory for a custom sampler and for the loader at once: earlier indices are kept") {
+TEST_CASE("indices already drawn are kept when a custom sampler and the library run out of memory together") {
   for (const bool with_detail : {false, true}) {
     CAPTURE(with_detail);
     struct Source {

@@ -307,7 +307,7 @@ void live_as_monitor() {
 }  // namespace
 
 // promise: memory-in-other-calls, allocation-loader
-TEST_CASE("too little memory at any allocation of a loader's calls is E_MEMORY, and the next call succeeds") {
+TEST_CASE("a loader call returns E_MEMORY if one of its allocations fails, and the next call succeeds") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     at_every_allocation([&] { live_as_loader(workers); });
@@ -315,13 +315,12 @@ TEST_CASE("too little memory at any allocation of a loader's calls is E_MEMORY, 
 }
 
 // promise: memory-in-other-calls
-TEST_CASE("too little memory at any allocation of a batch that is yielded ahead of others loses none of them") {
+TEST_CASE("out of order, no batch is lost if an allocation for a batch that is yielded early fails") {
   at_every_allocation(live_out_of_order);
 }
 
 // promise: memory-in-other-calls, allocation-feeder
-TEST_CASE(
-    "too little memory at any allocation of a feeder's calls is E_MEMORY, and its consumers get every batch once") {
+TEST_CASE("a feeder call returns E_MEMORY if one of its allocations fails, and the consumers get every batch once") {
   for (const std::int32_t share : {FEEDLANE_SHARE_EVERY, FEEDLANE_SHARE_DEAL}) {
     CAPTURE(share);
     at_every_allocation([&] { live_as_feeder(share); });
@@ -329,7 +328,7 @@ TEST_CASE(
 }
 
 // promise: memory-in-other-calls, allocation-worker
-TEST_CASE("too little memory at any allocation of a worker's calls is E_MEMORY, and the next call succeeds") {
+TEST_CASE("a worker call returns E_MEMORY if one of its allocations fails, and the next call succeeds") {
   at_every_allocation(live_as_worker);
   Setup s(4);
   s.external(1);
@@ -341,11 +340,11 @@ TEST_CASE("too little memory at any allocation of a worker's calls is E_MEMORY, 
   }
   CHECK_MESSAGE(nth > 0, "there are some");
   CHECK(feedlane_loader_poll(l.get(), nullptr) >= 0);
-  CHECK_MESSAGE(stats_of(l.get()).invalid_results == 0, "who couldn't attach has nothing to say");
+  CHECK_MESSAGE(stats_of(l.get()).invalid_results == 0, "a worker that couldn't attach sends no result");
 }
 
 // promise: memory-in-other-calls, allocation-ring
-TEST_CASE("too little memory at any allocation of a ring's calls is E_MEMORY, and the next call succeeds") {
+TEST_CASE("a ring call returns E_MEMORY if one of its allocations fails, and the next call succeeds") {
   for (const bool by_path : {false, true}) {
     CAPTURE(by_path);
     for (const std::uint32_t message_bytes : {8U, 200U})  // of one line, and of more
@@ -354,6 +353,6 @@ TEST_CASE("too little memory at any allocation of a ring's calls is E_MEMORY, an
 }
 
 // promise: memory-in-other-calls, allocation-monitor
-TEST_CASE("too little memory at any allocation of a monitor's calls is E_MEMORY, and the next call succeeds") {
+TEST_CASE("a monitor call returns E_MEMORY if one of its allocations fails, and the next call succeeds") {
   at_every_allocation(live_as_monitor);
 }

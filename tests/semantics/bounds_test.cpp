@@ -34,7 +34,7 @@ bool check_bound(const feedlane_diagnosis& d, std::int32_t bound) {
 }  // namespace
 
 // promise: monitor-bottleneck
-TEST_CASE("the bound of a run: the data set, the trainer, one slow worker") {
+TEST_CASE("the diagnosis names a slow data set, a slow trainer or a single slow worker as the bound") {
   Slow slow;
   for_longer_and_longer(3'000'000, [&](std::int64_t sample_ns) {
     slow.sample_ns = sample_ns;
@@ -77,7 +77,7 @@ TEST_CASE("the bound of a run: the data set, the trainer, one slow worker") {
 }
 
 // promise: monitor-bottleneck
-TEST_CASE("the bound of a run: a start that takes long does not make a slow trainer a slow data set") {
+TEST_CASE("a slow trainer is diagnosed as the bound even if the data set takes long to open") {
   Slow slow;
   for_longer_and_longer(8'000'000, [&](std::int64_t batch_ns) {
     slow.open_ns = 10 * batch_ns;
@@ -93,7 +93,7 @@ TEST_CASE("the bound of a run: a start that takes long does not make a slow trai
 }
 
 // promise: monitor-bottleneck
-TEST_CASE("the bound of a run: a stopped worker is named, while next waits for it") {
+TEST_CASE("a stopped worker is diagnosed as the bound while next waits for its batch") {
   Setup s(100, 1);
   s.workers(2);
   s.config.keep_workers = 1;
@@ -115,7 +115,7 @@ TEST_CASE("the bound of a run: a stopped worker is named, while next waits for i
 }
 
 // promise: monitor-bottleneck
-TEST_CASE("bottleneck: data sets that open are starting; without an epoch there is none") {
+TEST_CASE("the bound is STARTING while data sets are being opened, and NOTHING before the first epoch") {
   Setup s(10, 1);
   s.workers(2);
   const Gate gate;

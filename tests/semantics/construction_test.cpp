@@ -152,7 +152,7 @@ void set_up(Setup& s, Kind kind) {
 // promise: config-negative-workers, config-negative-prefetch, config-needs-workers, config-iterable-sampler
 // promise: config-sampler-or-shuffle, config-unbatched-drop-last, config-negative-batch-size, config-small-arena
 // promise: torch-combinations
-TEST_CASE("contradictory members are refused with field, value and rule, and no others are") {
+TEST_CASE("a contradictory configuration is refused with field, value and rule, and a valid one is accepted") {
   for (const Kind kind : {inline_map, inline_iterable, forked_map, forked_iterable}) {
     Setup s(8, 8);
     set_up(s, kind);
@@ -175,7 +175,7 @@ TEST_CASE("contradictory members are refused with field, value and rule, and no 
 }
 
 // promise: config-batch-sampler, torch-combinations
-TEST_CASE("with a batch sampler batch_size and drop_last are the sampler's") {
+TEST_CASE("with a batch sampler a nonzero batch_size or drop_last of the loader is refused") {
   struct Row {
     const char* argument;
     std::int64_t found;
@@ -226,7 +226,7 @@ TEST_CASE("an empty random sampler, num_samples below 1 and a rank outside its w
 }
 
 // promise: config-many-workers
-TEST_CASE("more workers than usable processors cause a warning with both numbers, no error") {
+TEST_CASE("a loader with more workers than usable processors is created with a warning that has both numbers") {
   Setup s(8);
   s.workers(600);  // not one of them is started
   const Loader l = s.create();
@@ -260,7 +260,7 @@ TEST_CASE("the loader's statistics name the source of the rank") {
 }
 
 // promise: arena-huge-pages
-TEST_CASE("a large arena uses huge pages where the system gives some, and the statistics say how much") {
+TEST_CASE("a large arena uses huge pages where the system provides them, and the statistics show their bytes") {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   std::string offers;
   std::getline(file, offers);

@@ -54,7 +54,7 @@ void check_content(const std::vector<Taken>& taken) {
 }  // namespace
 
 // promise: loader-either-order, order-out-of-order, torch-slow-sample
-TEST_CASE("out of order, batches are yielded on arrival, a slow one when it is finished") {
+TEST_CASE("out of order, each batch is yielded when it is finished, and a slow batch delays no other batch") {
   Slow slow(20, 2);
   slow.setup.config.out_of_order = 1;
   const Loader l = slow.setup.create();
@@ -77,7 +77,7 @@ TEST_CASE("out of order, batches are yielded on arrival, a slow one when it is f
 }
 
 // promise: order-window, order-in-order, torch-slow-sample
-TEST_CASE("in order, a slow batch is waited for, and the window limits what is made meanwhile") {
+TEST_CASE("in order, next waits for a slow batch, and workers meanwhile make only the other batches of the window") {
   Slow slow(20, 2);
   const Loader l = slow.setup.create();
   begin(l.get(), 0);
@@ -112,7 +112,7 @@ TEST_CASE("out of order, every batch comes once, with the same content for any n
 }
 
 // promise: order-out-of-order
-TEST_CASE("out of order, an abandoned epoch leaves nothing to the next") {
+TEST_CASE("out of order, no batch of an abandoned epoch is yielded in a later epoch") {
   Setup s(30);
   s.workers(2);
   s.config.out_of_order = 1;
@@ -131,7 +131,7 @@ TEST_CASE("out of order, an abandoned epoch leaves nothing to the next") {
 }
 
 // promise: error-once-in-order
-TEST_CASE("out of order, an error is reported when it arrives, once") {
+TEST_CASE("out of order, a failed batch is reported exactly once and every other batch is yielded") {
   for (const std::int32_t workers : {0, 3}) {
     CAPTURE(workers);
     Setup s(20);
@@ -147,7 +147,7 @@ TEST_CASE("out of order, an error is reported when it arrives, once") {
 }
 
 // promise: order-out-of-order
-TEST_CASE("out of order, a worker's death loses and doubles nothing") {
+TEST_CASE("out of order, no batch is lost or yielded twice when workers are killed") {
   Setup s(40);
   s.workers(3);
   s.config.out_of_order = 1;
@@ -165,7 +165,7 @@ TEST_CASE("out of order, a worker's death loses and doubles nothing") {
 }
 
 // promise: dispatch-least-loaded
-TEST_CASE("with least-loaded dispatch a slow worker doesn't delay a queue of batches") {
+TEST_CASE("with least-loaded dispatch a slow worker delays at most the two batches in its own queue") {
   Slow slow(40, 4);
   slow.setup.config.out_of_order = 1;
   const Loader l = slow.setup.create();
@@ -176,7 +176,7 @@ TEST_CASE("with least-loaded dispatch a slow worker doesn't delay a queue of bat
 }
 
 // promise: dispatch-least-loaded
-TEST_CASE("of workers with as little to do the next one gets the batch") {
+TEST_CASE("with least-loaded dispatch, equally loaded workers take turns") {
   Setup s(1);
   s.workers(3).config.keep_workers = 1;
   const Loader l = s.create();
@@ -191,7 +191,7 @@ TEST_CASE("of workers with as little to do the next one gets the batch") {
 }
 
 // promise: dispatch-round-robin, torch-batch-mod-workers
-TEST_CASE("with round-robin dispatch batch i comes from worker i mod W, each epoch from worker 0 on") {
+TEST_CASE("with round-robin dispatch worker i mod W makes batch i, and each epoch starts with worker 0") {
   for (const std::int32_t workers : {1, 3, 4})
     for (const std::int32_t keep : {0, 1}) {
       CAPTURE(workers);
@@ -213,7 +213,7 @@ TEST_CASE("with round-robin dispatch batch i comes from worker i mod W, each epo
 }
 
 // promise: dispatch-round-robin
-TEST_CASE("with round-robin dispatch a slow worker's batches are not given to others") {
+TEST_CASE("with round-robin dispatch a slow worker's batches are not given to other workers") {
   Slow slow(20, 2);
   slow.setup.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
   slow.setup.config.out_of_order = 1;
@@ -279,7 +279,7 @@ struct Growing {
 }  // namespace
 
 // promise: loader-drop-last, sampler-batches
-TEST_CASE("a batch sampler's batches are the loader's batches") {
+TEST_CASE("the loader yields exactly the batches that its batch sampler draws") {
   for (const std::int32_t workers : {0, 2})
     for (const std::int32_t drop_last : {0, 1}) {
       CAPTURE(workers);

@@ -68,7 +68,7 @@ class Tracer {
 }  // namespace
 
 // promise: fault-exec
-TEST_CASE("every descriptor of a running loader is close-on-exec, and a program that replaces the process has none") {
+TEST_CASE("a running loader's descriptors are close-on-exec, so an executed program inherits no such descriptor") {
   const std::vector<int> before = open_descriptors();
   const auto is_old = [&](int fd) { return std::find(before.begin(), before.end(), fd) != before.end(); };
   int words[2];
@@ -114,7 +114,7 @@ TEST_CASE("a destroyed loader leaves no process, no descriptor and no mapping") 
       for (std::int64_t epoch = 0; epoch < 3; epoch++) (void)take_epoch(l.get(), epoch);
     });
   }
-  SUBCASE("after breaking out in mid-epoch") {
+  SUBCASE("after the trainer leaves its loop during an epoch") {
     check_nothing_left([](Setup& s) {
       const Loader l = s.create();
       begin(l.get(), 0);
@@ -127,7 +127,7 @@ TEST_CASE("a destroyed loader leaves no process, no descriptor and no mapping") 
       begin(l.get(), 0);
     });
   }
-  SUBCASE("when nothing was begun") {
+  SUBCASE("when no epoch was begun") {
     check_nothing_left([](Setup& s) { CHECK(s.create() != nullptr); });
   }
   SUBCASE("after stop") {
@@ -140,7 +140,7 @@ TEST_CASE("a destroyed loader leaves no process, no descriptor and no mapping") 
       CHECK(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
     });
   }
-  SUBCASE("after deaths and restarts") {
+  SUBCASE("after workers were killed and replaced") {
     check_nothing_left([](Setup& s) {
       s.plan.end_index = 7;
       s.plan.end_attempts = 2;
@@ -157,7 +157,7 @@ TEST_CASE("a destroyed loader leaves no process, no descriptor and no mapping") 
       CHECK(take(l.get()).status == FEEDLANE_E_INIT);
     });
   }
-  SUBCASE("after a program that is no worker") {
+  SUBCASE("after a worker program that exits without attaching") {
     check_nothing_left([](Setup& s) {
       s.argv = {"/bin/true", nullptr};
       const Loader l = s.create();
@@ -182,7 +182,7 @@ TEST_CASE("a destroyed loader leaves no process, no descriptor and no mapping") 
 }
 
 // promise: fault-descriptor-count
-TEST_CASE("the number of descriptors is fixed, for any number of batches and epochs") {
+TEST_CASE("the number of open descriptors does not depend on the number of batches and epochs") {
   Setup s(200);
   s.workers(2);
   s.config.keep_workers = 1;
@@ -232,7 +232,7 @@ double end_of_stuck(std::int32_t workers, bool ignore_sigterm, std::int64_t time
 }  // namespace
 
 // promise: end-limited-time, end-sigterm-sigkill, worker-ignores-sigterm
-TEST_CASE("workers that don't react get SIGTERM, then SIGKILL, all at once and not one after another") {
+TEST_CASE("destroy sends SIGTERM, then SIGKILL, to all unresponsive workers at the same time") {
   const double term = end_of_stuck(4, false, 250'000'000);
   CHECK(term >= 0.25);
   CHECK(term < 4 * 0.25);
@@ -242,13 +242,12 @@ TEST_CASE("workers that don't react get SIGTERM, then SIGKILL, all at once and n
 }
 
 // promise: end-sigterm-sigkill
-TEST_CASE("with timeouts that no worker can keep the workers' ends are awaited all the same") {
+TEST_CASE("destroy waits until every worker has exited, even with timeouts that no worker can meet") {
   for (int round = 0; round < 5; round++) (void)end_of_stuck(4, true, 1);
 }
 
 // promise: end-leaves-nothing
-TEST_CASE(
-    "a killed worker that is traced is reaped once the tracer detaches: by the loader's end, or by the next loader") {
+TEST_CASE("a killed worker under a tracer is reaped after the tracer detaches, by destroy or by the next create") {
   for (const bool lets_go_first : {true, false}) {
     Setup s(8);
     s.config.keep_workers = 1;
@@ -277,7 +276,7 @@ TEST_CASE(
 }
 
 // promise: end-asked-first
-TEST_CASE("a worker that must end while it opens its data set ends by itself, without an error") {
+TEST_CASE("workers that are opening their data sets when stop is called exit by themselves, and stop succeeds") {
   Setup s(4);
   s.workers(2);
   const Gate gate;
@@ -308,7 +307,7 @@ TEST_CASE("a worker that must end while it opens its data set ends by itself, wi
 }
 
 // promise: end-asked-first
-TEST_CASE("a worker between two samples ends at once, without a signal") {
+TEST_CASE("a worker that is between two samples when its loader is destroyed exits without a signal") {
   Setup s(4, 2);
   s.workers(1, "pull");
   const Gate gate;

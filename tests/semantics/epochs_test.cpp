@@ -76,7 +76,7 @@ TEST_CASE("kept workers are the same processes in every epoch and open their dat
 }
 
 // promise: keep-workers-outlive
-TEST_CASE("without persistent_workers every epoch has its own processes, and none is left after it") {
+TEST_CASE("without keep_workers every epoch starts its own processes, and no process is left after the epoch") {
   Epochs e(0);
   std::set<std::int64_t> all;
   for (std::int64_t epoch = 0; epoch < 3; epoch++) {
@@ -93,14 +93,14 @@ TEST_CASE("without persistent_workers every epoch has its own processes, and non
     }
   }
   CHECK(all.size() == 6);
-  CHECK_MESSAGE(stats_of(e.loader.get()).restarts == 0, "a new epoch's workers replace nobody");
+  CHECK_MESSAGE(stats_of(e.loader.get()).restarts == 0, "a new epoch's workers are not counted as restarts");
   int closed = 0;
   for (const Report& r : e.reports.drain()) closed += r.what == Report::closed ? 1 : 0;
   CHECK(closed == 6);
 }
 
 // promise: keep-workers-outlive
-TEST_CASE("END doesn't wait for a worker that hasn't attached yet, and leaves none running") {
+TEST_CASE("next returns END without waiting for a worker that hasn't attached yet, and no worker stays") {
   int tickets[2] = {-1, -1};
   REQUIRE(::pipe2(tickets, O_NONBLOCK) == 0);
   REQUIRE(::write(tickets[1], "22", 2) == 2);  // for the first two; who comes to replace one never attaches
@@ -130,7 +130,7 @@ TEST_CASE("END doesn't wait for a worker that hasn't attached yet, and leaves no
 }
 
 // promise: end-repeated
-TEST_CASE("END is repeated, and next before begin is E_STATE, also with workers") {
+TEST_CASE("next returns END again after the end of an epoch and E_STATE before begin, also with workers") {
   Epochs e(1);
   auto b = fresh<feedlane_batch>();
   CHECK(feedlane_loader_next(e.loader.get(), 0, &b, nullptr) == FEEDLANE_E_STATE);
@@ -143,7 +143,7 @@ TEST_CASE("END is repeated, and next before begin is E_STATE, also with workers"
 }
 
 // promise: end-abandoned-epoch, trainer-abandons
-TEST_CASE("begin during an epoch abandons it: its late results are counted and never yielded") {
+TEST_CASE("begin during an epoch abandons that epoch, and its late results are counted but never yielded") {
   Setup s(16, 2);
   s.workers(2).fields({field("index", int64_type), field("epoch", int64_type)});
   s.config.keep_workers = 1;
@@ -175,7 +175,7 @@ TEST_CASE("begin during an epoch abandons it: its late results are counted and n
 }
 
 // promise: end-abandoned-epoch
-TEST_CASE("tasks of an abandoned epoch that no worker has begun are not made") {
+TEST_CASE("a task of an abandoned epoch is not made if no worker has begun the task") {
   Setup s(16);
   s.workers(1).config.keep_workers = 1;
   s.config.prefetch_factor = 8;
@@ -194,7 +194,7 @@ TEST_CASE("tasks of an abandoned epoch that no worker has begun are not made") {
 }
 
 // promise: end-abandoned-epoch
-TEST_CASE("many abandoned epochs in a row lose no slot") {
+TEST_CASE("no slot is lost when many epochs in a row are abandoned") {
   Setup s(40, 2);
   s.workers(2);
   s.config.keep_workers = 1;

@@ -12,9 +12,7 @@
 using namespace feedlane::test;
 
 // promise: error-once-in-order, error-details, error-then-continue
-TEST_CASE(
-    "an error of one batch is reported once, in order, with worker, batch, sample, text and traceback; the rest "
-    "follows") {
+TEST_CASE("a failed batch is reported once, in order, with worker, sample, text and traceback, and the rest follows") {
   for (const char* form : {"get", "fetch", "pull"}) {
     CAPTURE(std::string(form));
     Setup s(20, 2);
@@ -56,7 +54,7 @@ TEST_CASE(
 }
 
 // promise: error-then-continue, error-per-batch, torch-each-batch-error
-TEST_CASE("one error for each failing batch, then a normal end") {
+TEST_CASE("next returns one error for each failing batch, and then ends the epoch with END") {
   Setup s(12, 3);
   s.workers(2);
   s.plan.fail_index = 4;
@@ -110,7 +108,7 @@ TEST_CASE("an error has the same contents with and without workers") {
 }
 
 // promise: error-open-reported, torch-open-errors, worker-cant-open
-TEST_CASE("a data set that can't be opened is E_INIT in the first next, with the worker's number and its text") {
+TEST_CASE("if a data set can't be opened, the first next returns E_INIT with the worker's number and its text") {
   for (const char* form : {"get", "pull"}) {
     CAPTURE(std::string(form));
     Setup s(8);
@@ -128,12 +126,12 @@ TEST_CASE("a data set that can't be opened is E_INIT in the first next, with the
       }
     }
     CHECK(stats_of(l.get()).batches == 0);
-    CHECK_MESSAGE(stats_of(l.get()).restarts == 0, "who can't open is not started again and again");
+    CHECK_MESSAGE(stats_of(l.get()).restarts == 0, "a worker that can't open its data set is not restarted");
   }
 }
 
 // promise: error-open-repeated
-TEST_CASE("E_INIT is returned until begin, although other workers could make batches") {
+TEST_CASE("after a data set couldn't be opened, next returns E_INIT until begin, even if other workers make batches") {
   Setup s(8);
   s.workers(2);
   const Gate gate;
@@ -157,7 +155,7 @@ TEST_CASE("E_INIT is returned until begin, although other workers could make bat
 }
 
 // promise: error-open-repeated
-TEST_CASE("a worker that has reported that its data set can't be opened gets END from next") {
+TEST_CASE("a worker that has reported a failure to open its data set gets END from its next call") {
   Setup s(8);
   s.workers(1, "refuse");
   const Reports reports;

@@ -68,13 +68,13 @@ std::unique_ptr<Child> start_visitor(feedlane_loader* l, int tasks, int gate) {
 }  // namespace
 
 // promise: start-external, torch-start-modes
-TEST_CASE("external: processes that the host has started make an epoch, in every form") {
+TEST_CASE("external: processes that the host has started make the batches, with the get, fetch and pull forms") {
   Setup s(30, 2);
   s.external(3);
   Loader l = s.create();
   std::vector<std::unique_ptr<Process>> processes;
   for (const char* form : {"get", "fetch", "pull"}) processes.push_back(start(l.get(), form));
-  CHECK_MESSAGE(open_worker(l.get()).status == FEEDLANE_END, "none is missing");
+  CHECK_MESSAGE(open_worker(l.get()).status == FEEDLANE_END, "no worker is missing");
   check_sequence(take_epoch(l.get(), 0), 30, 2);
   wait_until_ready(l.get(), 3);
   for (std::int32_t w = 0; w < 3; w++)
@@ -85,11 +85,11 @@ TEST_CASE("external: processes that the host has started make an epoch, in every
                   "external ones outlive epochs");
   l.reset();
   for (const auto& p : processes)
-    CHECK_MESSAGE(p->wait() == 0, "told to end, they end by themselves, and their host learns how");
+    CHECK_MESSAGE(p->wait() == 0, "the workers exit by themselves, and the host reaps them");
 }
 
 // promise: start-external
-TEST_CASE("external: open_worker returns the requested worker, or the reason why not") {
+TEST_CASE("external: open_worker returns the requested worker, or fails with the reason") {
   Setup s(4);
   s.external(2);
   const Loader l = s.create();
@@ -131,7 +131,7 @@ TEST_CASE("external: open_worker returns the requested worker, or the reason why
 }
 
 // promise: start-external
-TEST_CASE("external: a place for which descriptors are missing is offered when they are there") {
+TEST_CASE("external: open_worker fails with EMFILE without a free descriptor, and succeeds once descriptors are free") {
   Setup s(4);
   s.external(1);
   const Loader l = s.create();
@@ -151,7 +151,7 @@ TEST_CASE("external: a place for which descriptors are missing is offered when t
 }
 
 // promise: start-external
-TEST_CASE("external: while no worker is attached or offered next returns E_PEER_DEAD") {
+TEST_CASE("external: next returns E_PEER_DEAD while no worker is attached or offered") {
   Setup s(10, 2);
   s.external(1);
   const Loader l = s.create();
@@ -171,7 +171,7 @@ TEST_CASE("external: while no worker is attached or offered next returns E_PEER_
 }
 
 // promise: start-external
-TEST_CASE("external: start_timeout_ns is the deadline of an offer") {
+TEST_CASE("external: an offer expires after start_timeout_ns, and a later attach fails with E_PEER_DEAD") {
   Setup s(4);
   s.external(1);
   s.config.start_timeout_ns = 50'000'000;
@@ -184,7 +184,7 @@ TEST_CASE("external: start_timeout_ns is the deadline of an offer") {
   CHECK_MESSAGE(in_child([&](Findings& f) {
                   EXPECT(f, feedlane_worker_attach(o.fd, nullptr, patience_ns, &w, nullptr) == FEEDLANE_E_PEER_DEAD);
                 }) == "",
-                "who comes too late is told");
+                "a late attach fails");
   CHECK(::close(o.fd) == 0);
 }
 
@@ -257,7 +257,7 @@ TEST_CASE("external: a place is not offered again after max_restarts, and next r
 }
 
 // promise: worker-external-max-restarts
-TEST_CASE("external: workers that died count against max_restarts before the host replaces them") {
+TEST_CASE("external: killed workers count against max_restarts before the host replaces them") {
   Setup s(20);
   s.external(2);
   s.config.max_restarts = 1;
@@ -276,7 +276,7 @@ TEST_CASE("external: workers that died count against max_restarts before the hos
 }
 
 // promise: worker-external-never-ready
-TEST_CASE("external: five workers in a row that end before they are ready are E_INIT, and begin tries again") {
+TEST_CASE("external: next returns E_INIT until begin after five offers in a row end before a worker attaches") {
   Setup s(4);
   s.external(1);
   const Loader l = s.create();
@@ -296,7 +296,7 @@ TEST_CASE("external: five workers in a row that end before they are ready are E_
 }
 
 // promise: start-external, worker-external-leaves
-TEST_CASE("external: a worker that detaches by itself is no failure, and its process continues") {
+TEST_CASE("external: a worker that detaches by itself is not counted as a failure, and its process continues") {
   constexpr std::int64_t visitors = 40;
   Setup s(2 * visitors);
   s.external(1).fields({field("index", int64_type)});
@@ -355,7 +355,7 @@ TEST_CASE("external: threads may leave after any task and attach again without a
 }
 
 // promise: start-external
-TEST_CASE("external: open_worker during an epoch returns although batches wait to be taken") {
+TEST_CASE("external: open_worker returns during an epoch even if finished batches wait to be taken") {
   Setup s(10);
   s.external(2);
   const Loader l = s.create();
@@ -371,7 +371,7 @@ TEST_CASE("external: open_worker during an epoch returns although batches wait t
 }
 
 // promise: start-external
-TEST_CASE("external: nothing is left when the loader is destroyed during an epoch") {
+TEST_CASE("external: a loader destroyed during an epoch leaves no descriptor, no mapping and no process") {
   const std::vector<int> before = open_descriptors();
   {
     Setup s(20);

@@ -41,7 +41,7 @@ void check_after_death(const std::vector<Taken>& taken) {
 }  // namespace
 
 // promise: seed-after-crash, fault-worker-dies, worker-busy-dies
-TEST_CASE("the batch of a worker killed in a sample is made again with the next attempt, nothing is lost or doubled") {
+TEST_CASE("a batch whose worker is killed is made again as the next attempt, and no batch is lost or repeated") {
   struct Death {
     const char* how;
     int signal;
@@ -68,7 +68,7 @@ TEST_CASE("the batch of a worker killed in a sample is made again with the next 
 }
 
 // promise: torch-segfault
-TEST_CASE("a segfault in a worker is reported as one, with the batch in progress") {
+TEST_CASE("a segmentation fault in a worker is reported as SIGSEGV, with the batch in progress") {
   for (const char* form : {"get", "pull"}) {
     CAPTURE(std::string(form));
     Setup s(30, 2);
@@ -103,7 +103,7 @@ TEST_CASE("the death of a worker in its first batch is reported with that batch"
 }
 
 // promise: fault-worker-dies
-TEST_CASE("out of order, a dead worker is replaced although next never has to wait") {
+TEST_CASE("out of order, a killed worker is replaced even if next never has to wait") {
   Setup s(400);
   s.workers(2).fields(told_by_worker());
   s.config.out_of_order = 1;
@@ -131,7 +131,7 @@ TEST_CASE("out of order, a dead worker is replaced although next never has to wa
 }
 
 // promise: fault-worker-dies
-TEST_CASE("what a dead worker has committed counts: only its batch in progress and the following ones are made again") {
+TEST_CASE("batches that a killed worker has committed are kept, and only its later batches are made again") {
   Setup s(6);
   s.workers(1).fields(told_by_worker());
   s.config.prefetch_factor = 4;
@@ -161,7 +161,7 @@ TEST_CASE("what a dead worker has committed counts: only its batch in progress a
 }
 
 // promise: fault-any-moment
-TEST_CASE("a worker killed from outside, again and again, costs only restarts") {
+TEST_CASE("no batch is lost when workers are killed from outside again and again") {
   Setup s(60);
   s.workers(2).fields(told_by_worker());
   const Loader l = s.create();
@@ -180,7 +180,7 @@ TEST_CASE("a worker killed from outside, again and again, costs only restarts") 
 }
 
 // promise: fault-worker-dies
-TEST_CASE("when both workers die at once the epoch continues with two new ones") {
+TEST_CASE("when both workers are killed at once, the epoch continues with two new workers") {
   Setup s(20);
   s.workers(2).fields(told_by_worker());
   const Gate gate;
@@ -208,7 +208,7 @@ TEST_CASE("when both workers die at once the epoch continues with two new ones")
 }
 
 // promise: fault-worker-dies, worker-idle-killed
-TEST_CASE("a kept worker that dies between two epochs is replaced by the next") {
+TEST_CASE("a kept worker that is killed between two epochs is replaced in a following epoch") {
   Setup s(8);
   s.workers(2).fields(told_by_worker());
   s.config.keep_workers = 1;
@@ -228,7 +228,7 @@ TEST_CASE("a kept worker that dies between two epochs is replaced by the next") 
 }
 
 // promise: fault-reaping-host
-TEST_CASE("a host that reaps all children itself loses nothing") {
+TEST_CASE("no batch is lost when a worker is killed while the host ignores SIGCHLD") {
   struct sigaction ignore {};
   struct sigaction before {};
   ignore.sa_handler = SIG_IGN;
@@ -286,8 +286,7 @@ struct Vandal {
 }  // namespace
 
 // promise: fault-garbage, worker-bad-result
-TEST_CASE(
-    "with a deadline, a worker that writes garbage over its row, lane and slots costs at most errors of batches") {
+TEST_CASE("with a deadline, a worker that writes garbage over its row, lane and slots can only make batches fail") {
   std::uint64_t restarts = 0;
   for (const int pattern : {0x00, 0x01, 0x7f, 0x80, 0xff, 256, 257, 258, 259, 260, 261, 262}) {
     CAPTURE(pattern);

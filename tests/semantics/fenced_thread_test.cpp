@@ -106,7 +106,7 @@ struct Threads {
 }  // namespace
 
 // promise: fault-hung-thread, thread-round-robin
-TEST_CASE("batches of a hung thread go to others, also with round-robin dispatch") {
+TEST_CASE("the batches of a hung thread go to other threads, also with round-robin dispatch") {
   for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN}) {
     CAPTURE(dispatch);
     Stuck stuck;
@@ -119,9 +119,7 @@ TEST_CASE("batches of a hung thread go to others, also with round-robin dispatch
 }
 
 // promise: fault-hung-thread
-TEST_CASE(
-    "with two of three threads hung and all allowed batches held the third makes everything, and each is reported "
-    "once") {
+TEST_CASE("while two of three threads hang, the third makes all batches, and each hung thread is reported once") {
   Stuck stuck;
   stuck.at = {10, 11};
   Threads t(stuck, 40, 3);
@@ -142,7 +140,7 @@ TEST_CASE(
 }
 
 // promise: fault-hung-thread
-TEST_CASE("a trainer that holds more than it declared, so that hung threads leave no slot, gets an error") {
+TEST_CASE("next returns SLOTS_HELD if hung threads and more held batches than declared leave no slot") {
   Stuck stuck;
   stuck.at = {4};
   Threads t(stuck, 20, 2);  // 4 in the window, 1 held, 1 between, 2 that may hang
@@ -162,7 +160,7 @@ TEST_CASE("a trainer that holds more than it declared, so that hung threads leav
 }
 
 // promise: fault-hung-thread, thread-all
-TEST_CASE("with all threads hung next returns E_HUNG, and continues when one is back") {
+TEST_CASE("next returns E_HUNG while all threads hang, and the epoch continues when a thread returns") {
   Stuck stuck;
   stuck.at = {3, 4};
   Threads t(stuck, 12, 2);
@@ -184,7 +182,7 @@ TEST_CASE("with all threads hung next returns E_HUNG, and continues when one is 
 }
 
 // promise: fault-hung-thread, thread-shard
-TEST_CASE("the rest of a hung thread's shard is lost, which is reported once an epoch; nothing before is missing") {
+TEST_CASE("a hung thread loses the rest of its shard but no earlier sample, and next reports the loss with E_HUNG") {
   for (const bool comes_back : {false, true}) {
     CAPTURE(comes_back);
     Stuck stuck;
@@ -224,7 +222,7 @@ TEST_CASE("the rest of a hung thread's shard is lost, which is reported once an 
       if (epoch == 0) CHECK(hung >= 1);
       else CHECK(of_shard.size() == (hung == 0 ? 10 : 0));
     }
-    CHECK_MESSAGE(told >= (comes_back ? 1 : 2), "who hangs still has no shard in the next epoch either");
+    CHECK_MESSAGE(told >= (comes_back ? 1 : 2), "a thread that still hangs has no shard in the next epoch");
     CHECK(feedlane_batch_release(l, last) == FEEDLANE_OK);
   }
 }

@@ -37,8 +37,7 @@ bool find_event(feedlane_loader* l, std::int32_t kind, feedlane_event& found) {
 }  // namespace
 
 // promise: fault-hung-worker, worker-no-progress
-TEST_CASE(
-    "a worker that hangs in a sample is reported with batch and sample, killed and replaced, and nothing is lost") {
+TEST_CASE("a worker that hangs in a sample is reported with batch and sample, killed and replaced; no batch is lost") {
   Gate gate;
   Setup s(12, 2);
   s.plan.gate_fd = gate.fd();
@@ -73,7 +72,7 @@ TEST_CASE(
 }
 
 // promise: fault-hung-worker
-TEST_CASE("the time of a worker that had nothing to do begins with its next task") {
+TEST_CASE("the deadline of an idle worker starts with its next task") {
   Setup s(4);
   s.workers(1).config.keep_workers = 1;
   s.config.task_timeout_ns = 1000 * millisecond;
@@ -93,7 +92,7 @@ TEST_CASE("the time of a worker that had nothing to do begins with its next task
 }
 
 // promise: fault-hung-worker
-TEST_CASE("a stopped worker, busy or idle, is replaced") {
+TEST_CASE("a worker that is stopped by a signal is replaced, whether busy or idle") {
   for (const bool idle : {false, true}) {
     CAPTURE(idle);
     Gate gate;
@@ -136,7 +135,7 @@ TEST_CASE("a stopped worker, busy or idle, is replaced") {
 }
 
 // promise: fault-hung-worker
-TEST_CASE("a batch that hangs every worker is quarantined, that one only; the error names the deadline, and forks") {
+TEST_CASE("only a batch that hangs every worker is quarantined; its error names the deadline and the use of fork") {
   for (const bool forked : {false, true}) {
     CAPTURE(forked);
     Gate gate;
@@ -166,7 +165,7 @@ TEST_CASE("a batch that hangs every worker is quarantined, that one only; the er
 }
 
 // promise: fault-hung-worker, trainer-rare-calls
-TEST_CASE("a worker that makes progress isn't hung, although the trainer calls less often than the deadline") {
+TEST_CASE("a worker that makes progress isn't hung, even if the trainer's calls are further apart than the deadline") {
   const Gate gate;
   const Reports reports;
   Setup s(24);
@@ -190,7 +189,7 @@ TEST_CASE("a worker that makes progress isn't hung, although the trainer calls l
 }
 
 // promise: start-threads, fault-hung-worker, thread-no-progress
-TEST_CASE("a hung thread is fenced: another one makes its batches, and its slot is lost until it answers") {
+TEST_CASE("another thread makes the batches of a hung thread, and the hung thread's slot is free once it answers") {
   Gate gate;
   Setup s(10);
   s.plan.gate_fd = gate.fd();
@@ -221,7 +220,7 @@ TEST_CASE("a hung thread is fenced: another one makes its batches, and its slot 
 }
 
 // promise: start-threads
-TEST_CASE("tasks queued for a thread that hangs are dropped with their abandoned epoch") {
+TEST_CASE("tasks queued for a hung thread are dropped when their epoch is abandoned") {
   int never[2] = {-1, -1};
   REQUIRE(::pipe(never) == 0);
   Reports reports;

@@ -64,7 +64,7 @@ struct Hung {
 }  // namespace
 
 // promise: start-threads, end-thread-stays, thread-does-not-leave
-TEST_CASE("stop soon reports a thread that doesn't leave, and keeps its slots from others") {
+TEST_CASE("stop returns E_HUNG for a thread that doesn't leave, and the thread's slots stay reserved") {
   Hung h;
   Error e;
   const auto before = std::chrono::steady_clock::now();
@@ -97,7 +97,7 @@ TEST_CASE("a loader destroyed before a thread has left keeps its memory until th
 }
 
 // promise: start-threads
-TEST_CASE("when all threads hang next says so, and the epoch goes on when one answers") {
+TEST_CASE("next returns E_HUNG while all threads hang, and the epoch continues when one thread answers") {
   Hung h(100'000'000);
   Error e;
   CHECK(take(h.loader.get(), &e).status == FEEDLANE_E_HUNG);
@@ -109,7 +109,7 @@ TEST_CASE("when all threads hang next says so, and the epoch goes on when one an
 }
 
 // promise: start-threads
-TEST_CASE("a thread that leaves before an epoch has begun leaves a place for another one, also of shards") {
+TEST_CASE("a thread that leaves before an epoch has begun frees its place for another thread, also with shards") {
   for (const std::int32_t iterable : {0, 1}) {
     CAPTURE(iterable);
     Setup s(iterable != 0 ? 0 : 4);
@@ -132,7 +132,7 @@ TEST_CASE("a thread that leaves before an epoch has begun leaves a place for ano
 }
 
 // promise: start-threads
-TEST_CASE("a thread that is late to open its data set is left alone, and works when it has") {
+TEST_CASE("a thread that opens its data set too late is reported, delays no batch, and is used once it is ready") {
   Setup s(40);
   s.external(2).config.start = FEEDLANE_START_THREAD;
   s.config.start_timeout_ns = s.config.task_timeout_ns = 200'000'000;
@@ -164,7 +164,7 @@ TEST_CASE("a thread that is late to open its data set is left alone, and works w
 }
 
 // promise: start-threads
-TEST_CASE("a thread that is late before the first epoch loses no shard of it") {
+TEST_CASE("a thread that becomes ready too late, but before the first epoch, keeps its place and its shard") {
   Setup s(0);
   s.external(2).config.start = FEEDLANE_START_THREAD;
   s.config.iterable = 1;

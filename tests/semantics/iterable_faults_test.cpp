@@ -20,8 +20,7 @@ using namespace feedlane::test::shards;
 // ---- errors ----
 
 // promise: error-once-in-order
-TEST_CASE(
-    "an error of a shard is reported once, in its batch's position, with the number in the shard; the rest follows") {
+TEST_CASE("a failing sample is reported once, in its batch's position, by its number in the shard; the rest follows") {
   for (const bool without_workers : {false, true})
     for (const std::int64_t broken : {0, 4}) {
       CAPTURE(without_workers);
@@ -54,7 +53,7 @@ TEST_CASE(
 }
 
 // promise: policy-skip-named
-TEST_CASE("samples of shards that are left out count against the skip budget") {
+TEST_CASE("skipped samples of shards count against the skip budget") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s({12}, 2, without_workers);
@@ -84,7 +83,7 @@ TEST_CASE("samples of shards that are left out count against the skip budget") {
 }
 
 // promise: error-open-repeated
-TEST_CASE("a shard that can't be restarted is E_INIT with the worker, until the next begin") {
+TEST_CASE("if a shard can't be restarted, next returns E_INIT with the worker's number until the next begin") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{6} : Numbers{6, 6}, 3, without_workers);
@@ -105,7 +104,7 @@ TEST_CASE("a shard that can't be restarted is E_INIT with the worker, until the 
 }
 
 // promise: error-wrong-style
-TEST_CASE("a worker program whose data set isn't of the loader's style is E_INIT with what is missing") {
+TEST_CASE("if a worker program's data set is not iterable, next returns E_INIT and names the missing callbacks") {
   Setup s(4);
   s.workers(2);
   s.config.iterable = 1;
@@ -118,7 +117,7 @@ TEST_CASE("a worker program whose data set isn't of the loader's style is E_INIT
 }
 
 // promise: policy-skip-iterable
-TEST_CASE("a batch of a shard is filled with the samples after a skipped one") {
+TEST_CASE("a batch of a shard with a skipped sample is filled up with the samples that follow") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{10} : Numbers{10, 4}, 3, without_workers);
@@ -177,7 +176,7 @@ std::int32_t mostly_broken(void* self, const feedlane_row* row, feedlane_error* 
 }  // namespace
 
 // promise: policy-skip-iterable
-TEST_CASE("many consecutive samples of a shard may be skipped, however small the batches") {
+TEST_CASE("many consecutive samples of a shard may be skipped, with small and large batches") {
   for (const bool without_workers : {false, true})
     for (const std::int64_t batch_size : {FEEDLANE_UNBATCHED, 1, 2, 7}) {
       CAPTURE(without_workers);
@@ -205,7 +204,7 @@ TEST_CASE("many consecutive samples of a shard may be skipped, however small the
 // ---- workers that die ----
 
 // promise: seed-after-crash, fault-shard-skips, fault-shard-state, worker-shard-resumed
-TEST_CASE("the replacement of a killed iterable worker continues after what was committed") {
+TEST_CASE("the replacement of a killed iterable worker continues after the last committed batch") {
   enum Way { deterministic, saving, both };
   for (const Way way : {deterministic, saving, both})
     for (const std::int64_t at_sample : {0, 1, 3, 7, 19}) {
@@ -237,7 +236,7 @@ TEST_CASE("the replacement of a killed iterable worker continues after what was 
 }
 
 // promise: fault-shard-skips
-TEST_CASE("a killed worker's shard is resumed with whole batches of any size") {
+TEST_CASE("the shard of a killed worker is resumed, also if its data set makes whole batches of different sizes") {
   for (const std::int64_t at_sample : {0, 3, 7, 8}) {
     CAPTURE(at_sample);
     Iterable s({13, 6}, 4);
@@ -255,7 +254,7 @@ TEST_CASE("a killed worker's shard is resumed with whole batches of any size") {
 }
 
 // promise: fault-shard-skips
-TEST_CASE("skipping what a killed worker delivered may take longer than the deadline") {
+TEST_CASE("a replacement may take longer than the deadline to skip the samples that a killed worker delivered") {
   Iterable s({300}, 3);
   s.shards.trouble = Shards::killed;
   s.shards.trouble_at = 240;
@@ -272,7 +271,7 @@ TEST_CASE("skipping what a killed worker delivered may take longer than the dead
 }
 
 // promise: fault-shard-skips
-TEST_CASE("samples that a successor skips do not count for the next successor") {
+TEST_CASE("samples that a replacement skips are not counted again as delivered when the next one resumes") {
   Iterable s({300}, 3);
   s.config.deterministic = 1;
   s.config.task_timeout_ns = 700'000'000;
@@ -289,7 +288,7 @@ TEST_CASE("samples that a successor skips do not count for the next successor") 
 }
 
 // promise: fault-shard-skips
-TEST_CASE("records of delivered batches are not repeated after their worker was killed") {
+TEST_CASE("metadata and skip records of delivered batches are not repeated after their worker was killed") {
   for (const bool by_fetch : {false, true}) {
     CAPTURE(by_fetch);
     Iterable s({12, 0}, by_fetch ? 4 : 3);
@@ -352,7 +351,7 @@ TEST_CASE("a sample skipped before its worker was killed is neither yielded nor 
 }
 
 // promise: fault-shard-neither, worker-shard-lost
-TEST_CASE("a killed worker whose data set can't resume is one declared error, and the other shards continue") {
+TEST_CASE("a killed worker whose data set can't resume is reported as one error, and the other shards continue") {
   for (const std::int32_t out_of_order : {0, 1}) {
     CAPTURE(out_of_order);
     Iterable s({20, 7, 11}, 3);
@@ -383,7 +382,7 @@ TEST_CASE("a killed worker whose data set can't resume is one declared error, an
 }
 
 // promise: torch-segfault
-TEST_CASE("a segfault in a worker of shards is reported as one, in the error and in the event") {
+TEST_CASE("a segmentation fault in a worker of shards is reported as signal 11 in the error and in the event") {
   for (const std::int32_t deterministic : {0, 1}) {
     CAPTURE(deterministic);
     Setup s(0, 3);
@@ -411,7 +410,7 @@ TEST_CASE("a segfault in a worker of shards is reported as one, in the error and
 }
 
 // promise: fault-shard-fetch-fails
-TEST_CASE("a fetch that always fails while its shard is resumed is E_INIT, with its text") {
+TEST_CASE("if fetch always fails while its shard is resumed, next returns E_INIT with the text of fetch") {
   Iterable s({20, 7}, 4);
   s.fetching({4});
   s.shards.trouble = Shards::killed;
@@ -432,7 +431,7 @@ TEST_CASE("a fetch that always fails while its shard is resumed is E_INIT, with 
 }
 
 // promise: fault-shard-skips
-TEST_CASE("a shard of which nothing was committed is reopened, whatever its data set promises") {
+TEST_CASE("a shard without a committed batch is reopened, even if its data set can't resume") {
   Iterable s({20, 7}, 3);
   s.shards.trouble = Shards::killed;
   s.shards.trouble_at = 2;
@@ -442,7 +441,7 @@ TEST_CASE("a shard of which nothing was committed is reopened, whatever its data
 }
 
 // promise: fault-shard-neither
-TEST_CASE("a data set that isn't as deterministic as declared is E_INIT with both numbers") {
+TEST_CASE("if a resumed shard does not yield the samples already delivered, next returns E_INIT with their number") {
   Iterable s({20, 7}, 3);
   s.shards.trouble = Shards::killed;
   s.shards.trouble_at = 10;
@@ -458,7 +457,7 @@ TEST_CASE("a data set that isn't as deterministic as declared is E_INIT with bot
 }
 
 // promise: fault-quarantine
-TEST_CASE("a batch with a sample that kills every worker is quarantined with the rest of its shard") {
+TEST_CASE("a batch with a sample that kills every worker is quarantined together with the rest of its shard") {
   Iterable s({20, 7}, 3);
   s.config.deterministic = 1;
   s.config.max_kills_per_batch = 2;
@@ -479,7 +478,7 @@ TEST_CASE("a batch with a sample that kills every worker is quarantined with the
 }
 
 // promise: fault-shard-skips
-TEST_CASE("an iterable worker killed from outside, again and again, costs only restarts") {
+TEST_CASE("no sample is lost when iterable workers are killed from outside again and again") {
   Iterable s({60, 41}, 2);
   s.config.deterministic = 1;
   const Loader l = s.create();

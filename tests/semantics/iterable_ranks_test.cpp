@@ -87,7 +87,7 @@ bool all_are(const Numbers& numbers, std::int64_t wanted) {
 }  // namespace
 
 // promise: shard-per-rank
-TEST_CASE("ranks share an iterable data set: each sample once, each worker of each rank with its own shard and seeds") {
+TEST_CASE("ranks divide an iterable data set without overlap, and each worker has its own shard and seeds") {
   constexpr std::int32_t world = 3;
   for (const std::int32_t workers : {0, 1, 2}) {
     CAPTURE(workers);
@@ -120,7 +120,7 @@ TEST_CASE("ranks share an iterable data set: each sample once, each worker of ea
 }
 
 // promise: shard-default-world
-TEST_CASE("without a world an iterable loader is rank 0 of 1, whatever the launcher says") {
+TEST_CASE("without config.world an iterable loader is rank 0 of 1, even if RANK and WORLD_SIZE are set") {
   (void)::setenv("RANK", "1", 1);
   (void)::setenv("WORLD_SIZE", "2", 1);
   for (const std::int32_t workers : {0, 2}) {
@@ -135,7 +135,7 @@ TEST_CASE("without a world an iterable loader is rank 0 of 1, whatever the launc
 }
 
 // promise: state-iterable-refused
-TEST_CASE("an iterable state of another rank or world is refused by name") {
+TEST_CASE("an iterable state of another rank or world is refused, and the error names the differing member") {
   Ranked first(2, 3, 1);
   const Loader l = first.create();
   begin(l.get(), 0);
@@ -164,7 +164,7 @@ TEST_CASE("an iterable state of another rank or world is refused by name") {
 }
 
 // promise: epoch-max-batches
-TEST_CASE("max_batches: ranks whose shards differ in length end together") {
+TEST_CASE("max_batches: ranks with shards of different lengths yield the same number of batches") {
   constexpr std::int32_t world = 4;
   constexpr std::size_t fewest = 3;  // batches of the last rank: 11 samples of 47, those of two workers
   std::size_t longest = 0;
@@ -189,7 +189,7 @@ TEST_CASE("max_batches: ranks whose shards differ in length end together") {
 }
 
 // promise: epoch-max-batches
-TEST_CASE("max_batches: an epoch ends after so many batches, in order or not, with kept workers and new ones") {
+TEST_CASE("max_batches: an epoch ends after that many batches, in and out of order, with kept and new workers") {
   for (const bool iterable : {false, true})
     for (const std::int32_t workers : {0, 2})
       for (const std::int32_t mode : {0, 1, 2}) {
@@ -215,7 +215,7 @@ TEST_CASE("max_batches: an epoch ends after so many batches, in order or not, wi
 }
 
 // promise: epoch-max-batches
-TEST_CASE("max_batches: a sampler or shards of unknown length, far beyond it, make epochs of as many batches") {
+TEST_CASE("max_batches: an epoch over a longer sampler or shards of unknown length ends after that many batches") {
   constexpr std::int64_t beyond = 300;
   std::int64_t yielded = 0;
   auto unknown = fresh<feedlane_sampler_callbacks>();
@@ -252,7 +252,7 @@ TEST_CASE("max_batches: a sampler or shards of unknown length, far beyond it, ma
 }
 
 // promise: epoch-max-batches
-TEST_CASE("max_batches: a foreign loop is told of the end") {
+TEST_CASE("max_batches: poll and arm return AGAIN at the end of the epoch, so a foreign event loop takes END") {
   Ranked s(2, 1, 0);
   s.config.max_batches = 4;
   s.config.keep_workers = 1;
@@ -265,7 +265,7 @@ TEST_CASE("max_batches: a foreign loop is told of the end") {
 }
 
 // promise: state-max-batches
-TEST_CASE("max_batches: a resumed epoch ends after as many batches in all, and length is at most that") {
+TEST_CASE("max_batches: a resumed epoch counts the batches before its state, and length is at most max_batches") {
   for (const bool iterable : {false, true})
     for (const std::int32_t workers : {0, 2})
       for (std::size_t done = 0; done <= 5; done++) {
@@ -298,7 +298,7 @@ TEST_CASE("max_batches: a resumed epoch ends after as many batches in all, and l
 }
 
 // promise: epoch-max-batches
-TEST_CASE("max_batches: more than there are change nothing, and a failed batch counts") {
+TEST_CASE("max_batches: a limit beyond the epoch's length changes nothing, and a failed batch counts") {
   Ranked all(2, 1, 0), more(2, 1, 0);
   more.config.max_batches = 1000;
   check_same(take_epoch(more.create().get(), 0), take_epoch(all.create().get(), 0));

@@ -14,8 +14,7 @@ using namespace feedlane::test;
 using namespace feedlane::test::shards;
 
 // promise: shard-per-worker, shard-exhausted, torch-small-shards
-TEST_CASE(
-    "shards of 0, 4 and 20 samples come in round-robin order, the same with any prefetch, and each out of order") {
+TEST_CASE("shards of 0, 4 and 20 samples come round-robin with any prefetch, and each sample once out of order") {
   for (const std::int32_t prefetch : {2, 3, 4})
     for (const std::int32_t out_of_order : {0, 1}) {
       CAPTURE(prefetch);
@@ -39,7 +38,7 @@ TEST_CASE(
 }
 
 // promise: loader-iterable-callbacks
-TEST_CASE("without workers an iterable data set is iterated as a whole, epoch after epoch") {
+TEST_CASE("without workers every epoch iterates the whole iterable data set") {
   for (const std::int64_t batch_size : {std::int64_t{1}, std::int64_t{3}, std::int64_t{24}, std::int64_t{100}}) {
     CAPTURE(batch_size);
     Iterable s({24}, batch_size, true);
@@ -53,7 +52,7 @@ TEST_CASE("without workers an iterable data set is iterated as a whole, epoch af
 }
 
 // promise: seed-per-sample
-TEST_CASE("rows of a shard have their number in it, and a seed derived from that") {
+TEST_CASE("each row of a shard has its number within the shard as index, and a seed derived from that number") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s({10, 7}, 4, without_workers);
@@ -69,7 +68,7 @@ TEST_CASE("rows of a shard have their number in it, and a seed derived from that
 }
 
 // promise: shard-order
-TEST_CASE("the order of shards doesn't depend on timing: a slow shard is waited for") {
+TEST_CASE("in order, next waits for a slow shard, so the order of batches doesn't depend on timing") {
   Iterable s({9, 9}, 3);
   const Gate gate;
   s.shards.gate_fd = gate.fd();
@@ -86,7 +85,7 @@ TEST_CASE("the order of shards doesn't depend on timing: a slow shard is waited 
 }
 
 // promise: shard-order
-TEST_CASE("out of order, a slow shard delays no other") {
+TEST_CASE("out of order, a slow shard delays no other shard") {
   Iterable s({3, 6}, 3);
   const Gate gate;
   s.shards.gate_fd = gate.fd();
@@ -114,7 +113,7 @@ TEST_CASE("drop_last of iterable data sets applies to each worker") {
 }
 
 // promise: loader-iterable-drop-last
-TEST_CASE("a dropped incomplete last batch may have had failing samples") {
+TEST_CASE("drop_last drops an incomplete last batch even if a sample of it was skipped or retried") {
   for (const bool without_workers : {false, true})
     for (const Shards::Trouble trouble : {Shards::broken, Shards::broken_once}) {
       CAPTURE(without_workers);
@@ -135,7 +134,7 @@ TEST_CASE("a dropped incomplete last batch may have had failing samples") {
 }
 
 // promise: shard-restart
-TEST_CASE("kept workers open an iterable data set once and restart it each epoch") {
+TEST_CASE("kept workers restart an iterable data set each epoch, or reopen a data set without a restart callback") {
   for (const bool has_restart : {true, false}) {
     CAPTURE(has_restart);
     Iterable s({5, 7}, 2);
@@ -160,7 +159,7 @@ TEST_CASE("kept workers open an iterable data set once and restart it each epoch
 }
 
 // promise: end-abandoned-epoch
-TEST_CASE("an abandoned epoch of shards starts from the beginning, with kept workers and with new ones") {
+TEST_CASE("after an abandoned epoch every shard starts from its beginning, with kept workers and with new workers") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
     Iterable s({0, 9, 30}, 2);
@@ -177,7 +176,7 @@ TEST_CASE("an abandoned epoch of shards starts from the beginning, with kept wor
 }
 
 // promise: shard-declared-length
-TEST_CASE("a declared length is the loader's, and exceeding it only warns") {
+TEST_CASE("the loader's length is derived from iterable_length, and more samples than declared cause only a warning") {
   for (const bool without_workers : {false, true})
     for (const std::int64_t declared : {std::int64_t{0}, std::int64_t{7}, std::int64_t{24}, std::int64_t{100}}) {
       CAPTURE(without_workers);
@@ -220,7 +219,7 @@ TEST_CASE("an iterable data set may make whole batches of any number of rows") {
 }
 
 // promise: loader-unbatched
-TEST_CASE("an iterable data set without batches has one sample a task") {
+TEST_CASE("an unbatched iterable data set yields one sample per task") {
   for (const bool without_workers : {false, true}) {
     CAPTURE(without_workers);
     Iterable s(without_workers ? Numbers{5} : Numbers{2, 5}, FEEDLANE_UNBATCHED, without_workers);
@@ -232,7 +231,7 @@ TEST_CASE("an iterable data set without batches has one sample a task") {
 }
 
 // promise: shard-exhausted
-TEST_CASE("a foreign loop takes every shard to its end, and sleeps while there is nothing to take") {
+TEST_CASE("a foreign event loop takes every shard to its end, and is woken from each sleep") {
   Iterable s({0, 4, 20, 0, 1}, 3);
   s.config.keep_workers = 1;
   const Loader l = s.create();
@@ -253,7 +252,7 @@ TEST_CASE("a foreign loop takes every shard to its end, and sleeps while there i
 }
 
 // promise: shard-end-frees-slot
-TEST_CASE("a foreign loop that holds a batch doesn't sleep when a shard's end frees a slot") {
+TEST_CASE("a foreign event loop that holds a batch doesn't sleep when the end of a shard frees a slot") {
   Iterable s({6, 0, 0}, 3);
   s.config.arena_bytes = 2 * 4096;
   const Loader l = s.create();
@@ -310,7 +309,7 @@ void work_by_hand(feedlane_loader* l) {
 }  // namespace
 
 // promise: start-threads
-TEST_CASE("workers of the pull form report what they skip and when their shard ends") {
+TEST_CASE("workers of the pull form report their skipped samples and the end of their shard") {
   Setup s(0, 3);
   s.config.workers = 2;
   s.config.start = FEEDLANE_START_THREAD;
@@ -333,7 +332,7 @@ TEST_CASE("workers of the pull form report what they skip and when their shard e
 }
 
 // promise: shard-pull-failure
-TEST_CASE("a task failed by the pull form has taken its samples up to the failed one") {
+TEST_CASE("when a pull-form worker fails a task, the samples up to the failed one count as taken from the shard") {
   Setup s(0, 4);
   s.config.workers = 1;
   s.config.start = FEEDLANE_START_THREAD;
@@ -372,8 +371,7 @@ TEST_CASE("a task failed by the pull form has taken its samples up to the failed
 }
 
 // promise: fault-failing-shard-reason
-TEST_CASE(
-    "a shard whose state was not saved with a failed batch is lost when its worker dies, and the trainer is informed") {
+TEST_CASE("a shard without a saved state after a failed batch is lost with its worker, and the error has the reason") {
   for (const bool saves_again : {false, true}) {
     CAPTURE(saves_again);
     Setup s(0, 4);
@@ -422,7 +420,7 @@ TEST_CASE(
 }
 
 // promise: inline-timeout
-TEST_CASE("without workers a timeout is checked between a shard's samples, and nothing is lost") {
+TEST_CASE("without workers next checks its timeout between the samples of a shard, and no sample is lost") {
   Iterable s({11}, 4, true);
   const Loader l = s.create();
   for (std::int64_t epoch = 0; epoch < 2; epoch++) {

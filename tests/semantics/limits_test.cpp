@@ -26,7 +26,7 @@ struct Deadly {
 }  // namespace
 
 // promise: fault-quarantine, worker-deadly-batch
-TEST_CASE("a batch that kills its worker every time is E_QUARANTINED, that batch only, and the rest continues") {
+TEST_CASE("only the batch that kills its worker every time fails with E_QUARANTINED, and the epoch continues") {
   for (const std::int32_t workers : {1, 3})
     for (const std::int32_t kills : {1, 2, 0}) {
       CAPTURE(workers);
@@ -62,7 +62,7 @@ TEST_CASE("a batch that kills its worker every time is E_QUARANTINED, that batch
 }
 
 // promise: fault-quarantine
-TEST_CASE("deaths count for their own batch only, not for the next one in the same memory") {
+TEST_CASE("workers killed by one batch do not count against the next batch in the same slot") {
   Setup s(60);
   s.workers(1);
   s.plan.end_index = 1;
@@ -77,7 +77,7 @@ TEST_CASE("deaths count for their own batch only, not for the next one in the sa
 }
 
 // promise: fault-quarantine
-TEST_CASE("an epoch without the deadly batch follows one with it") {
+TEST_CASE("a batch that kills its worker is quarantined in each epoch, and every epoch yields its other batches") {
   Deadly d(2, 3);
   d.setup.config.max_kills_per_batch = 1;
   d.setup.config.keep_workers = 1;
@@ -94,7 +94,7 @@ TEST_CASE("an epoch without the deadly batch follows one with it") {
 }
 
 // promise: fault-max-restarts, worker-max-restarts
-TEST_CASE("workers that die more often than max_restarts are E_RESTARTS, until begin") {
+TEST_CASE("once workers have died more often than max_restarts, next returns E_RESTARTS until begin") {
   for (const std::int32_t most : {-1, 1, 2}) {
     CAPTURE(most);
     Deadly d(1);
@@ -121,7 +121,7 @@ TEST_CASE("workers that die more often than max_restarts are E_RESTARTS, until b
 }
 
 // promise: fault-max-restarts
-TEST_CASE("an unexpected exit status is in the text of E_RESTARTS") {
+TEST_CASE("the text of E_RESTARTS contains the unexpected exit status of the worker") {
   Deadly d(1);
   d.setup.config.max_restarts = -1;
   d.setup.plan.end_signal = 0;
@@ -134,7 +134,7 @@ TEST_CASE("an unexpected exit status is in the text of E_RESTARTS") {
 }
 
 // promise: fault-exit-during-batch, worker-exits-in-batch
-TEST_CASE("a worker program that exits during a batch is treated like one that dies, and its exit status is reported") {
+TEST_CASE("a worker program that exits during a batch is treated like a killed one, and its exit status is reported") {
   Setup s(2);
   s.workers(1, "quit");
   const Loader l = s.create();
@@ -156,7 +156,7 @@ TEST_CASE("a worker program that exits during a batch is treated like one that d
 }
 
 // promise: fault-exit-during-batch
-TEST_CASE("a worker program that leaves and doesn't end gets SIGTERM after the stop timeout, SIGKILL after the next") {
+TEST_CASE("a worker program that leaves but doesn't exit is sent SIGTERM after stop_timeout_ns, and then SIGKILL") {
   for (const bool ignores : {false, true}) {
     CAPTURE(ignores);
     Setup s(1);

@@ -150,7 +150,7 @@ bool check_epoch(const Kind& kind, std::int32_t workers, long nth) {
 }  // namespace
 
 // promise: memory-in-next, allocation-next
-TEST_CASE("too little memory in next is reported at most once, at any of its allocations, and no batch is lost") {
+TEST_CASE("next returns E_MEMORY at most once if one of its allocations fails, and no batch is lost") {
   for (const Kind& kind : {Kind{"map", false, false, false},
                            {"map, broken", false, false, true},
                            {"custom", false, true, false},

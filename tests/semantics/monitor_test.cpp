@@ -150,7 +150,7 @@ bool is_control(int fd) {
 }  // namespace
 
 // promise: monitor-other-process
-TEST_CASE("a loader's numbers are the same from another process") {
+TEST_CASE("a monitor in another process reads the same statistics as the loader's own process") {
   for (const std::int32_t start : {FEEDLANE_START_SPAWN, FEEDLANE_START_FORK}) {
     CAPTURE(start);
     Trainer trainer(start, 40);
@@ -178,7 +178,7 @@ TEST_CASE("a loader's numbers are the same from another process") {
 }
 
 // promise: monitor-other-process
-TEST_CASE("a replaced worker is seen by its new number and generation") {
+TEST_CASE("a monitor shows a replaced worker with its new process id and generation") {
   Trainer trainer(FEEDLANE_START_SPAWN, 400);
   const Said before = trainer.step('b');
   const Monitor monitor = watch(trainer.pid());
@@ -193,7 +193,7 @@ TEST_CASE("a replaced worker is seen by its new number and generation") {
 }
 
 // promise: monitor-other-process
-TEST_CASE("a monitor can't write: both segments are mapped for reading only, and their descriptors are gone") {
+TEST_CASE("a monitor maps both segments read-only and keeps no descriptor of them open") {
   Trainer trainer(FEEDLANE_START_SPAWN, 40);
   (void)trainer.step('b');
   const std::vector<int> before = open_descriptors();
@@ -210,7 +210,7 @@ TEST_CASE("a monitor can't write: both segments are mapped for reading only, and
 }
 
 // promise: monitor-other-process
-TEST_CASE("the last numbers stay when the trainer is killed or its loader destroyed") {
+TEST_CASE("a monitor keeps the last statistics after the trainer is killed or its loader is destroyed") {
   Trainer killed(FEEDLANE_START_SPAWN, 40);
   (void)killed.step('b');
   const Said last = killed.step('t');
@@ -237,7 +237,7 @@ TEST_CASE("the last numbers stay when the trainer is killed or its loader destro
 }
 
 // promise: monitor-other-process
-TEST_CASE("several loaders of a process are distinguished by their number; rings and other memfds aren't counted") {
+TEST_CASE("monitors select a loader of a process by its number, and rings and other memfds aren't counted") {
   auto ring = fresh<feedlane_ring_config>();
   ring.message_bytes = 8;
   ring.capacity = 8;
@@ -269,7 +269,7 @@ TEST_CASE("several loaders of a process are distinguished by their number; rings
 }
 
 // promise: monitor-other-process
-TEST_CASE("a loader of a library with another layout is E_ABI") {
+TEST_CASE("monitoring a loader of a library with another layout fails with E_ABI") {
   struct {
     std::uint64_t magic = 0x454e414c44454546;
     std::uint32_t kind = 1;
@@ -288,7 +288,7 @@ TEST_CASE("a loader of a library with another layout is E_ABI") {
 }
 
 // promise: monitor-other-process
-TEST_CASE("monitoring a process that doesn't exist, has ended or is another user's is refused") {
+TEST_CASE("monitoring a process that doesn't exist, has exited or belongs to another user is refused") {
   Error e;
   pid_t ended = 0;
   {

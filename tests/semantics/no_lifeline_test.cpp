@@ -55,7 +55,7 @@ struct Orphans {
 }  // namespace
 
 // promise: fault-no-lifeline, trainer-no-lifeline
-TEST_CASE("without a lifeline a busy worker finishes its task, takes no other and ends") {
+TEST_CASE("without a lifeline a busy worker of a killed trainer finishes its task, takes no other task and exits") {
   for (const std::int32_t start : {FEEDLANE_START_SPAWN, FEEDLANE_START_FORK}) {
     CAPTURE(start);
     Orphans o(start, 0);
@@ -72,7 +72,7 @@ TEST_CASE("without a lifeline a busy worker finishes its task, takes no other an
 }
 
 // promise: fault-no-lifeline
-TEST_CASE("without a lifeline a worker takes no other task, also where a quick one came before the long one") {
+TEST_CASE("without a lifeline a worker of a killed trainer takes no other task, even if a quick task came before") {
   Orphans o(FEEDLANE_START_SPAWN, 1, 3);
   auto began = o.reports.wait_for(Report::began);
   while (began && began->index != 1) began = o.reports.wait_for(Report::began);
@@ -86,7 +86,7 @@ TEST_CASE("without a lifeline a worker takes no other task, also where a quick o
 }
 
 // promise: fault-no-lifeline
-TEST_CASE("without a lifeline an idle worker ends with its trainer") {
+TEST_CASE("without a lifeline an idle worker exits when its trainer is killed") {
   Orphans o(FEEDLANE_START_SPAWN, -1);
   REQUIRE(o.reports.wait_for(Report::opened).has_value());  // the worker's
   REQUIRE(o.reports.wait_for(Report::opened).has_value());  // the trainer's: it has both batches

@@ -74,7 +74,7 @@ void check_same(const feedlane_histogram& a, const feedlane_histogram& b) {
 }  // namespace
 
 // promise: monitor-time-stamps
-TEST_CASE("stamps of a batch never decrease, and the trace has every batch once with the same stamps") {
+TEST_CASE("the time stamps of a batch never decrease, and the trace has every batch once with the same stamps") {
   for (const std::int32_t workers : {0, 1, 2}) {
     CAPTURE(workers);
     Setup s(60, 3);
@@ -115,7 +115,7 @@ TEST_CASE("stamps of a batch never decrease, and the trace has every batch once 
 }
 
 // promise: monitor-time-stamps
-TEST_CASE("histograms are the trace, added up, for each worker and for all") {
+TEST_CASE("the histograms equal the sums over the trace, for each worker and for all workers") {
   Setup s(400, 2);
   Slow slow;
   slow.sample_ns = 20'000;
@@ -150,7 +150,7 @@ TEST_CASE("histograms are the trace, added up, for each worker and for all") {
 }
 
 // promise: monitor-wait-counted
-TEST_CASE("the exposed wait is that of a clock outside, within 1 %") {
+TEST_CASE("the exposed wait agrees with a clock outside the loader within 1 %") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     Setup s(60, 1);
@@ -182,7 +182,7 @@ TEST_CASE("the exposed wait is that of a clock outside, within 1 %") {
 }
 
 // promise: monitor-wait-counted
-TEST_CASE("a host that sleeps on the loader's descriptor waits for the batch too") {
+TEST_CASE("the time that a host sleeps on the loader's descriptor counts as exposed wait") {
   Setup s(40, 1);
   Slow slow;
   slow.sample_ns = 5'000'000;
@@ -214,7 +214,7 @@ TEST_CASE("a host that sleeps on the loader's descriptor waits for the batch too
 }
 
 // promise: monitor-wait-counted
-TEST_CASE("a wait that goes on is counted before it ends") {
+TEST_CASE("a wait in progress is counted before it ends") {
   Setup s(4, 1);
   Slow slow;
   slow.sample_ns = 300'000'000;
@@ -259,7 +259,7 @@ TEST_CASE("a failed batch is in the trace, with its error, once next has reporte
 }
 
 // promise: monitor-time-stamps
-TEST_CASE("the trace keeps the newest batches, and without one there is none") {
+TEST_CASE("the trace keeps the newest batches, and reading a trace fails with E_STATE if tracing is off") {
   Setup s(50, 1);
   s.config.trace = 8;
   const Loader l = s.create();
@@ -286,7 +286,7 @@ TEST_CASE("the trace keeps the newest batches, and without one there is none") {
 }
 
 // promise: monitor-time-stamps
-TEST_CASE("FEEDLANE_TRACE enables a trace that the program did not ask for; a value that is not a number is refused") {
+TEST_CASE("FEEDLANE_TRACE enables a trace that is not configured, and a value that is not a valid number is refused") {
   REQUIRE(::setenv("FEEDLANE_TRACE", "16", 1) == 0);
   {
     Setup s(4, 1);
@@ -307,7 +307,7 @@ TEST_CASE("FEEDLANE_TRACE enables a trace that the program did not ask for; a va
 }
 
 // promise: monitor-name-and-position
-TEST_CASE("a loader's name and place in its epoch are there for monitors; a name too long is refused") {
+TEST_CASE("a monitor shows a loader's name and position in its epoch, and a name that is too long is refused") {
   Setup s(10, 2);
   s.workers(2);
   const std::string name(63, 'n');
@@ -345,7 +345,7 @@ TEST_CASE("a loader's name and place in its epoch are there for monitors; a name
 }
 
 // promise: monitor-name-and-position
-TEST_CASE("a slot shows the batch that the trainer holds, until it is released") {
+TEST_CASE("the record of a slot shows the batch that the trainer holds until that batch is released") {
   Setup s(8, 1);
   s.workers(1);
   const Loader l = s.create();
@@ -373,7 +373,7 @@ TEST_CASE("a slot shows the batch that the trainer holds, until it is released")
 }
 
 // promise: monitor-errors-counted
-TEST_CASE("errors that differ in numbers only are counted as one; restarts by their reason") {
+TEST_CASE("errors that differ only in numbers are counted together, and restarts are counted by reason") {
   Setup s(40, 1);
   s.workers(2);
   s.plan.fail_index = 3;
@@ -412,7 +412,7 @@ TEST_CASE("errors that differ in numbers only are counted as one; restarts by th
 }
 
 // promise: monitor-errors-counted
-TEST_CASE("workers that exit and workers that hang are restarts of these kinds") {
+TEST_CASE("restarts are counted separately for workers that exit and workers that hang") {
   {
     Setup s(20, 1);
     s.workers(1);
@@ -438,7 +438,7 @@ TEST_CASE("workers that exit and workers that hang are restarts of these kinds")
 }
 
 // promise: monitor-name-and-position
-TEST_CASE("bad arguments of the observing functions are refused") {
+TEST_CASE("the monitor functions refuse invalid arguments") {
   Setup s(2, 1);
   const Loader l = s.create();
   auto e = fresh<feedlane_error_record>();

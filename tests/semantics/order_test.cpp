@@ -13,7 +13,7 @@
 using namespace feedlane::test;
 
 // promise: loader-either-order, order-in-order
-TEST_CASE("in order, batch i is yielded as the i-th, whichever worker made it and however late") {
+TEST_CASE("in order, batch i is the i-th to be yielded, whichever worker makes it and however late") {
   Setup s(24, 2);
   s.workers(4);
   s.config.prefetch_factor = 2;
@@ -42,7 +42,7 @@ TEST_CASE("in order, batch i is yielded as the i-th, whichever worker made it an
 }
 
 // promise: prefetch-default, order-first-tasks, order-window
-TEST_CASE("the window never has more than prefetch_factor * workers batches that are not yielded") {
+TEST_CASE("the window never has more than prefetch_factor * workers batches that are not yet yielded") {
   for (const std::int32_t factor : {1, 2, 3}) {
     CAPTURE(factor);
     Setup s(30);
@@ -89,7 +89,7 @@ TEST_CASE("prefetch_factor 0 means 2") {
 }
 
 // promise: prefetch-default
-TEST_CASE("batches are made while the trainer holds as many as it declared") {
+TEST_CASE("the whole window is dispatched even while the trainer holds as many batches as it declared") {
   Setup s(12);
   s.workers(2);
   s.config.prefetch_factor = 2;
@@ -109,7 +109,7 @@ TEST_CASE("batches are made while the trainer holds as many as it declared") {
 }
 
 // promise: next-slots-held, trainer-holds-all
-TEST_CASE("a trainer that holds every batch gets SLOTS_HELD, and a release from another thread lets it continue") {
+TEST_CASE("next returns SLOTS_HELD if the trainer holds every slot, and continues after another thread releases them") {
   Setup s(20);
   s.workers(2);
   const Loader l = s.create();
@@ -135,7 +135,7 @@ TEST_CASE("a trainer that holds every batch gets SLOTS_HELD, and a release from 
 }
 
 // promise: loader-drop-last
-TEST_CASE("drop_last drops the incomplete last batch, and length agrees") {
+TEST_CASE("drop_last drops the incomplete last batch, and length does not count that batch") {
   for (const std::int32_t workers : {1, 3})
     for (const std::int64_t samples : {0, 3, 8, 10}) {
       CAPTURE(workers);

@@ -50,7 +50,7 @@ struct Pinned {
 }  // namespace
 
 // promise: torch-pinned-exit
-TEST_CASE("with pinned memory nothing is left, whatever goes wrong") {
+TEST_CASE("with pinned memory a destroyed loader leaves no descriptor and no mapping, whatever fault came before") {
   for (const std::int32_t staged : {0, 3})
     for (const std::int32_t workers : {0, 2})
       for (const char* fault : {"nothing", "the loop is left", "a sample fails", "a worker is killed"}) {
@@ -87,7 +87,7 @@ TEST_CASE("with pinned memory nothing is left, whatever goes wrong") {
 }
 
 // promise: torch-registered-buffers
-TEST_CASE("the thread that copies may come late") {
+TEST_CASE("next returns TIMEOUT until the copying thread starts, and then yields every batch") {
   Pinned p(3);
   Setup s(8, 2);
   s.workers(1);
@@ -101,7 +101,7 @@ TEST_CASE("the thread that copies may come late") {
 }
 
 // promise: torch-registered-buffers
-TEST_CASE("a buffer of the pool may be just as large as a batch, and not smaller") {
+TEST_CASE("a buffer of the pool may be exactly as large as a batch, and a smaller buffer is refused") {
   for (const std::int64_t bytes : {2048, 2049}) {  // of a sample; a buffer has 4096
     CAPTURE(bytes);
     Pinned p(3);
@@ -125,7 +125,7 @@ TEST_CASE("a buffer of the pool may be just as large as a batch, and not smaller
 }
 
 // promise: torch-pinned-exit
-TEST_CASE("an epoch that is given up leaves no batch in a buffer") {
+TEST_CASE("an abandoned epoch leaves no batch in a buffer of the pool") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Pinned p(3);
@@ -152,7 +152,7 @@ TEST_CASE("an epoch that is given up leaves no batch in a buffer") {
 }
 
 // promise: torch-pinned-timeout
-TEST_CASE("with pinned memory next keeps its timeout, and nothing is lost") {
+TEST_CASE("with pinned memory next keeps its timeout, and no batch is lost") {
   for (const std::int32_t staged : {0, 3}) {
     CAPTURE(staged);
     Pinned p(staged);
@@ -173,7 +173,7 @@ TEST_CASE("with pinned memory next keeps its timeout, and nothing is lost") {
 }
 
 // promise: torch-pinned-exit
-TEST_CASE("a batch whose samples were all left out needs no buffer, and one beyond the skip budget keeps none") {
+TEST_CASE("a batch whose samples are all skipped, or that exceeds the skip budget, keeps no buffer of the pool") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Pinned p(2);
@@ -210,7 +210,7 @@ TEST_CASE("a batch whose samples were all left out needs no buffer, and one beyo
 }
 
 // promise: torch-pinned-timeout
-TEST_CASE("without a batch to copy, a staged loader needs no copying thread") {
+TEST_CASE("a staged loader needs no copying thread until there is a batch to copy") {
   Pinned p(2);
   Gate gate;
   Setup s(4);

@@ -56,7 +56,7 @@ void use_kind(Setup& s, bool is_fork, std::int32_t workers) {
 }  // namespace
 
 // promise: torch-placement
-TEST_CASE("workers run on the processors of their lists, begun anew when there are more workers; replacements too") {
+TEST_CASE("workers and their replacements run on the processors of their lists, which repeat for further workers") {
   const std::vector<int> mine = processors();
   const std::string first = std::to_string(mine.front()), last = std::to_string(mine.back());
   const std::string lists = first + ";" + last;
@@ -84,7 +84,7 @@ TEST_CASE("workers run on the processors of their lists, begun anew when there a
 }
 
 // promise: torch-placement
-TEST_CASE("slots lie on the memory node that is named, or in turn on several") {
+TEST_CASE("slots are bound to the named memory node, or interleaved over several named nodes") {
   const std::string all = value_in("/sys/devices/system/node/has_memory", "");
   if (all.empty()) return skip("a kernel without memory nodes");
   const std::string last = all.substr(all.find_last_of("-,") + 1);  // npos + 1 is 0
@@ -118,7 +118,7 @@ TEST_CASE("slots lie on the memory node that is named, or in turn on several") {
 }
 
 // promise: torch-placement
-TEST_CASE("placement that can't be is refused, with the number found and the number needed") {
+TEST_CASE("an impossible placement is refused, and the error has the number found and the number needed") {
   struct Refusal {
     const char *cpus, *nodes, *argument, *text;
     std::int64_t found, needed;
@@ -152,7 +152,7 @@ TEST_CASE("placement that can't be is refused, with the number found and the num
 }
 
 // promise: torch-placement
-TEST_CASE("processors are given only to workers that the library starts") {
+TEST_CASE("worker_cpus is refused unless the library starts the workers") {
   for (const std::int32_t workers : {0, 2}) {
     Setup s(8);
     if (workers != 0) s.external(workers);

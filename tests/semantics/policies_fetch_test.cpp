@@ -65,7 +65,7 @@ void skip_second(const feedlane_task* task, Fetched& f) {
 }  // namespace
 
 // promise: policy-whole-retry
-TEST_CASE("a data set that makes whole batches is retried as a whole; its record names no sample") {
+TEST_CASE("a whole batch that fails is retried as a whole, and the record of its retry names no sample") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -82,7 +82,7 @@ TEST_CASE("a data set that makes whole batches is retried as a whole; its record
 }
 
 // promise: policy-whole-retry
-TEST_CASE("a whole batch that keeps failing is E_SAMPLE: there is no sample to skip") {
+TEST_CASE("a whole batch that keeps failing fails with E_SAMPLE, and no sample is skipped") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -100,7 +100,8 @@ TEST_CASE("a whole batch that keeps failing is E_SAMPLE: there is no sample to s
 }
 
 // promise: policy-whole-retry
-TEST_CASE("a data set that makes whole batches may name the sample that failed, one of its task's") {
+TEST_CASE(
+    "a data set that makes whole batches may name the sample that failed; an index outside the batch is ignored") {
   for (const std::int32_t workers : {0, 2})
     for (const std::int64_t blamed : {4, 6, 7, 3, 8, -2}) {
       CAPTURE(workers);
@@ -120,7 +121,7 @@ TEST_CASE("a data set that makes whole batches may name the sample that failed, 
 }
 
 // promise: policy-whole-retry
-TEST_CASE("a data set that makes whole batches adds records of its own") {
+TEST_CASE("a data set that makes whole batches reports skipped samples with records of its own") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -141,7 +142,7 @@ TEST_CASE("a data set that makes whole batches adds records of its own") {
 }
 
 // promise: policy-whole-skip
-TEST_CASE("a whole batch of no rows, or of more than wanted, is E_SAMPLE with the number") {
+TEST_CASE("a whole batch with no rows, or with more rows than requested, fails with E_SAMPLE and the number of rows") {
   for (const std::int32_t workers : {0, 2})
     for (const std::uint64_t made : {std::uint64_t{0}, std::uint64_t{5}, UINT64_MAX}) {
       CAPTURE(workers);
@@ -161,7 +162,7 @@ TEST_CASE("a whole batch of no rows, or of more than wanted, is E_SAMPLE with th
 }
 
 // promise: policy-whole-skip
-TEST_CASE("a data set that makes whole batches may skip a whole batch") {
+TEST_CASE("a data set that makes whole batches may skip all samples of a batch") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -184,7 +185,7 @@ TEST_CASE("a data set that makes whole batches may skip a whole batch") {
 }
 
 // promise: policy-whole-skip
-TEST_CASE("a data set that makes more rows in a whole batch than samples remain fails for that batch alone") {
+TEST_CASE("a whole batch with more rows than samples that are not skipped fails alone, with E_SAMPLE") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -205,7 +206,7 @@ TEST_CASE("a data set that makes more rows in a whole batch than samples remain 
 }
 
 // promise: policy-whole-retry
-TEST_CASE("a retried whole batch has the records of its last attempt, and its own") {
+TEST_CASE("a retried whole batch has the records of its last attempt, and a record of the retry") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -230,7 +231,7 @@ TEST_CASE("a retried whole batch has the records of its last attempt, and its ow
 }
 
 // promise: policy-whole-retry
-TEST_CASE("records for every sample of a retried batch leave no room for the batch's own, without harm") {
+TEST_CASE("a retried batch is yielded although the records of its samples leave no room for a record of the retry") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -249,7 +250,7 @@ TEST_CASE("records for every sample of a retried batch leave no room for the bat
 }
 
 // promise: policy-records
-TEST_CASE("records that the loader doesn't allow, or out of order, are refused by name") {
+TEST_CASE("a record that is invalid, not allowed or out of order is refused with the argument's name") {
   struct Row {
     std::uint64_t position;
     std::int32_t outcome;

@@ -98,7 +98,7 @@ const std::vector<std::int64_t> one_in_a_hundred{7, 107, 207, 307};
 }  // namespace
 
 // promise: error-per-batch, policy-default-off
-TEST_CASE("without policies each failing sample is its batch's error, and leaves no record") {
+TEST_CASE("without policies a failing sample fails its batch with E_SAMPLE, and no record is made") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(400, 8, workers);
@@ -125,7 +125,7 @@ TEST_CASE("without policies each failing sample is its batch's error, and leaves
 }
 
 // promise: policy-skip-named, policy-skip-map-style, policy-default-off, policy-records
-TEST_CASE("with skip the batch says which indices are missing, and each leaves a record") {
+TEST_CASE("with a skip budget a batch lists the indices that are missing, and each of them has a record") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(400, 8, workers);
@@ -147,7 +147,7 @@ TEST_CASE("with skip the batch says which indices are missing, and each leaves a
       CHECK(t.skipped.size() == (has_broken ? 1 : 0));
       if (has_broken) CHECK(t.skipped[0] % 100 == 7);
       for (std::size_t row = 0; row < t.count; row++)
-        CHECK_MESSAGE(t.seed(row) == feedlane_row_seed(99, 3, t.indices[row]), "a seed is its sample's, not its row's");
+        CHECK_MESSAGE(t.seed(row) == feedlane_row_seed(99, 3, t.indices[row]), "the seed is the sample's");
     }
     std::vector<Told> told;
     for (const std::int64_t index : one_in_a_hundred)
@@ -159,7 +159,7 @@ TEST_CASE("with skip the batch says which indices are missing, and each leaves a
 }
 
 // promise: policy-skip-named
-TEST_CASE("of several samples that are left out of one batch each is named, in order") {
+TEST_CASE("a batch lists all samples that were skipped in it, in order") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     Policies p(10, 5, workers);
@@ -177,7 +177,7 @@ TEST_CASE("of several samples that are left out of one batch each is named, in o
 }
 
 // promise: policy-retry, policy-default-off
-TEST_CASE("with retries a transient error is retried, and nothing is missing") {
+TEST_CASE("with retries a sample that fails with a transient error is retried, and no sample is missing") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(400, 8, workers);
@@ -198,7 +198,7 @@ TEST_CASE("with retries a transient error is retried, and nothing is missing") {
 }
 
 // promise: policy-substitute, policy-default-off
-TEST_CASE("with substitutes another index takes the sample's place, with the seed of its row") {
+TEST_CASE("with substitutes another index replaces a failing sample, and the row keeps its seed") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(400, 8, workers);
@@ -250,13 +250,13 @@ TEST_CASE("policies apply in this order: retries, then substitutes with retries 
           most == 2 ? Told(FEEDLANE_EVENT_SAMPLE_SUBSTITUTED, 0, 1, 5, 6, 2005, broken_code, "sample is broken")
                     : Told(FEEDLANE_EVENT_SAMPLE_SKIPPED, 0, 1, 5, 6, 0, broken_code, "sample is broken");
       CHECK(told[0] == expected);
-      CHECK_MESSAGE(stats_of(l.get()).retried == 1, "one sample, however often");
+      CHECK_MESSAGE(stats_of(l.get()).retried == 1, "a sample counts once");
     }
   }
 }
 
 // promise: policy-order
-TEST_CASE("a sample that no policy helps is E_SAMPLE, and its retries are reported") {
+TEST_CASE("a sample that no policy can recover fails its batch with E_SAMPLE, and its retries are reported") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Policies p(12, 4, workers);
@@ -316,7 +316,7 @@ TEST_CASE("each retry waits twice as long as the one before") {
 }
 
 // promise: inline-timeout
-TEST_CASE("without workers a timeout ends the wait for a retry, and nothing is lost") {
+TEST_CASE("without workers a timeout ends the wait for a retry, and no sample is lost") {
   Policies p(4, 2, 0);
   p.broken.indices = {1};
   p.broken.failures = 1;
@@ -338,7 +338,7 @@ TEST_CASE("without workers a timeout ends the wait for a retry, and nothing is l
 }
 
 // promise: inline-timeout
-TEST_CASE("without workers a signal ends the wait for a retry, and nothing is lost") {
+TEST_CASE("without workers a signal ends the wait for a retry, and no sample is lost") {
   struct sigaction action {};
   struct sigaction before {};
   action.sa_handler = [](int) {};
@@ -372,7 +372,8 @@ TEST_CASE("without workers a signal ends the wait for a retry, and nothing is lo
 }
 
 // promise: policy-skip-named
-TEST_CASE("beyond the skip budget a sample is E_SAMPLE again; every epoch has the whole budget") {
+TEST_CASE(
+    "a failing sample beyond the skip budget fails its batch with E_SAMPLE, and each epoch has the whole budget") {
   for (const std::int32_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     Policies p(40, 4, workers);
@@ -401,7 +402,7 @@ TEST_CASE("beyond the skip budget a sample is E_SAMPLE again; every epoch has th
 }
 
 // promise: policy-skip-named
-TEST_CASE("a batch all of whose samples were skipped isn't yielded, wherever it comes") {
+TEST_CASE("a batch whose samples were all skipped is not yielded, at any position in the epoch") {
   for (const std::int32_t workers : {0, 1, 4})
     for (const std::int32_t out_of_order : {0, 1}) {
       CAPTURE(workers);
@@ -425,7 +426,7 @@ TEST_CASE("a batch all of whose samples were skipped isn't yielded, wherever it 
 }
 
 // promise: policy-skip-named
-TEST_CASE("an epoch all of whose samples were skipped just ends") {
+TEST_CASE("an epoch whose samples were all skipped ends without a batch and without an error") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Policies p(30, 3, workers);
@@ -438,7 +439,7 @@ TEST_CASE("an epoch all of whose samples were skipped just ends") {
 }
 
 // promise: loader-unbatched
-TEST_CASE("without batches a skipped sample is missing, and a substitute takes the place of another") {
+TEST_CASE("without batching a skipped sample is missing, and a substitute replaces a failing sample") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Policies p(5, FEEDLANE_UNBATCHED, workers);
@@ -469,12 +470,12 @@ TEST_CASE("at most sixteen substitutes are tried") {
       REQUIRE(taken.size() == 1);
       CHECK(taken[0].status == (broken == 16 ? FEEDLANE_OK : FEEDLANE_E_SAMPLE));
       if (broken == 16) CHECK(taken[0].indices == std::vector<std::int64_t>{16});
-      else CHECK_MESSAGE(taken[0].sample == 0, "the one that was asked for");
+      else CHECK_MESSAGE(taken[0].sample == 0, "the index that was requested");
     }
 }
 
 // promise: policy-records
-TEST_CASE("a text too long for its record is cut") {
+TEST_CASE("an error text that is too long for its record is truncated") {
   for (const std::int32_t workers : {0, 1}) {
     Policies p(2, 1, workers);
     p.broken.indices = {1};

@@ -46,7 +46,7 @@ void choose(Setup& s, std::uint64_t slots) {
 
 // promise: prefetch-auto
 TEST_CASE(
-    "with FEEDLANE_PREFETCH_AUTO the window grows while a trainer that takes batches in bursts waits less, in order") {
+    "with FEEDLANE_PREFETCH_AUTO the window grows for a trainer that takes batches in bursts, and the order is kept") {
   Setup s(samples);
   choose(s, 40);
   const Loader loader = s.create();
@@ -74,7 +74,7 @@ TEST_CASE(
 }
 
 // promise: prefetch-auto
-TEST_CASE("FEEDLANE_PREFETCH_AUTO counts tensors that a data set may shape, and rounds up per worker") {
+TEST_CASE("FEEDLANE_PREFETCH_AUTO counts all slot_bytes if the data set shapes the tensors, and rounds up per worker") {
   Setup s(200);
   choose(s, 16);
   s.config.fields = nullptr;
@@ -95,7 +95,7 @@ TEST_CASE("FEEDLANE_PREFETCH_AUTO counts tensors that a data set may shape, and 
 }
 
 // promise: prefetch-auto
-TEST_CASE("FEEDLANE_PREFETCH_AUTO stays within its budget: slots for one batch in flight, and the one held") {
+TEST_CASE("FEEDLANE_PREFETCH_AUTO works in a budget of two slots, for one batch in flight and one held") {
   Setup s(200);
   choose(s, 2);
   const Loader loader = s.create();

@@ -111,7 +111,7 @@ Indices together(const std::vector<Answer>& answers) {
 }  // namespace
 
 // promise: rank-processes
-TEST_CASE("four ranks, each a process, share the data evenly, and two ranks resume from their states") {
+TEST_CASE("four ranks in four processes share the data evenly, and two ranks resume from a state of them") {
   const std::vector<Answer> whole = run(4, -1, {});
   const Indices expected = together(whole);
   CHECK(expected.size() == 104);  // ceil(103 / 4) * 4: one index is there twice
@@ -132,7 +132,7 @@ TEST_CASE("four ranks, each a process, share the data evenly, and two ranks resu
 }
 
 // promise: sampler-huge-shuffle
-TEST_CASE("the first batch of a feistel shuffle of 10^12 samples comes at once, in constant memory") {
+TEST_CASE("the first batches of a feistel shuffle of 10^12 samples are yielded in constant memory") {
   constexpr std::int64_t length = 1'000'000'000'000;
   auto order = fresh<feedlane_sampler_config>();
   order.length = length;
@@ -165,7 +165,7 @@ TEST_CASE("the first batch of a feistel shuffle of 10^12 samples comes at once, 
 }
 
 // promise: rank-processes
-TEST_CASE("a rank that launchers don't agree about is a warning of the loader") {
+TEST_CASE("a loader warns if the variables of two launchers give different ranks") {
   for (const bool agree : {true, false}) {
     CAPTURE(agree);
     CHECK(in_child([&](Findings& f) {

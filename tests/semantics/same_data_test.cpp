@@ -28,7 +28,7 @@ std::vector<Taken> two_epochs(std::int32_t workers, const char* form) {
 }  // namespace
 
 // promise: loader-fetch, loader-inline, seed-any-workers, torch-start-modes, torch-reproducible
-TEST_CASE("bytes, seeds and indices are the same for 0, 1, 2 and 4 workers, in every form") {
+TEST_CASE("bytes, seeds and indices are the same with 0, 1, 2 and 4 workers, in every form of data set") {
   const std::vector<Taken> expected = two_epochs(0, "get");
   REQUIRE(expected.size() == 22);
   for (const char* form : {"get", "fetch", "pull"})
@@ -49,7 +49,7 @@ TEST_CASE("bytes, seeds and indices are the same for 0, 1, 2 and 4 workers, in e
 }
 
 // promise: seed-per-sample, torch-reproducible
-TEST_CASE("each row has a seed from base seed, epoch and position, whichever worker makes the batch") {
+TEST_CASE("the seed of a row depends on base seed, epoch and position, not on the worker that makes the batch") {
   std::size_t rows = 0;
   std::set<std::uint64_t> all;
   for (const Taken& t : two_epochs(3, "get"))
@@ -62,7 +62,7 @@ TEST_CASE("each row has a seed from base seed, epoch and position, whichever wor
 }
 
 // promise: torch-interleaved
-TEST_CASE("several loaders interleaved don't disturb each other") {
+TEST_CASE("several loaders whose batches are taken in turn don't affect each other") {
   Setup a(20, 3);
   a.workers(2);
   Setup b(15, 2);
@@ -90,7 +90,7 @@ TEST_CASE("several loaders interleaved don't disturb each other") {
 }
 
 // promise: index-int64
-TEST_CASE("indices are 64 bits wide, also negative ones, and are passed on unchanged") {
+TEST_CASE("64-bit indices, also negative ones, reach the data set unchanged") {
   const std::vector<std::int64_t> some{INT64_MAX, INT64_MIN, -3, 0, INT64_C(1) << 32, (INT64_C(1) << 40) + 7};
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -111,7 +111,7 @@ TEST_CASE("indices are 64 bits wide, also negative ones, and are passed on uncha
 }
 
 // promise: torch-long-indices
-TEST_CASE("index lists of many entries arrive whole") {
+TEST_CASE("a batch of many indices reaches the worker complete") {
   Setup s(81920, 40960);
   s.workers(2, "fetch");
   const Loader l = s.create();

@@ -96,8 +96,7 @@ void check_epoch(Faulty faulty, std::int32_t workers, const std::vector<std::int
 }  // namespace
 
 // promise: sampler-failure-loses-nothing
-TEST_CASE(
-    "a custom sampler that fails during an epoch is reported once, after the batches in flight; nothing is lost") {
+TEST_CASE("each failure of a custom sampler is reported once, after the batches in flight, and no sample is lost") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     check_epoch({.bad_next = {10}, .bad_save = {}}, workers, {2});
@@ -109,7 +108,7 @@ TEST_CASE(
 }
 
 // promise: sampler-failure-loses-nothing
-TEST_CASE("a batch that its sampler hasn't finished is dropped when the epoch is abandoned") {
+TEST_CASE("a batch that its sampler has not finished is dropped when another epoch begins") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     Faulty faulty{.bad_next = {}, .bad_save = {12}};
@@ -127,7 +126,7 @@ TEST_CASE("a batch that its sampler hasn't finished is dropped when the epoch is
 }
 
 // promise: sampler-failure-loses-nothing
-TEST_CASE("indices that a custom sampler returned before it failed have no state of their own") {
+TEST_CASE("save fails with E_STATE after a custom sampler failed, until the indices before the failure are yielded") {
   Faulty faulty{.bad_next = {2}, .bad_save = {}};
   const Sampler s = faulty.make();
   std::int64_t room[3] = {};
@@ -142,8 +141,7 @@ TEST_CASE("indices that a custom sampler returned before it failed have no state
 }
 
 // promise: sampler-failure-loses-nothing
-TEST_CASE(
-    "a begin whose sampler fails, whatever it was asked, is its error; the next begin starts or resumes the epoch") {
+TEST_CASE("begin fails with the error of any sampler callback, and the next begin starts or resumes the epoch") {
   struct Fault {
     const char* of;
     Faulty sampler;

@@ -109,7 +109,7 @@ TEST_CASE("a custom sampler yields what its object returns, in pieces of any siz
 }
 
 // promise: sampler-custom-indices
-TEST_CASE("a function is a custom sampler too") {
+TEST_CASE("a function can be a custom sampler") {
   Sampler s = Sampler::custom([left = 3](std::span<std::int64_t> indices) mutable -> std::size_t {
     if (left == 0) return 0;
     indices[0] = left--;
@@ -127,14 +127,14 @@ TEST_CASE("a custom sampler may make its own batches") {
 }
 
 // promise: sampler-custom-indices
-TEST_CASE("batches over a custom sampler have an unknown number") {
+TEST_CASE("the length of a batch sampler over a custom sampler is unknown") {
   Sampler s = Sampler::batch(Sampler::custom(Tens{.piece = 1}), 4, true);
   CHECK(s.length() == -1);
   CHECK(batches_of(s, 0, 4) == std::vector<Indices>{{0, 10, 20, 30}, {40, 50, 60, 70}});
 }
 
 // promise: state-custom-sampler
-TEST_CASE("custom samplers save and load their state by callbacks, of any size") {
+TEST_CASE("custom samplers save and load states of any size with callbacks") {
   for (const std::size_t padding : {0U, 511U, 512U, 100000U}) {
     Sampler s = Sampler::batch(Sampler::custom(Tens{.padding = padding}), 4);
     s.restart(1);
@@ -148,12 +148,12 @@ TEST_CASE("custom samplers save and load their state by callbacks, of any size")
     CHECK(rest_of_batches(s, 4).size() == 2);
     other.restart(1);
     other.load(s.save());
-    CHECK_MESSAGE(rest_of_batches(other, 4).empty(), "the end is kept too");
+    CHECK_MESSAGE(rest_of_batches(other, 4).empty(), "no index is left");
   }
 }
 
 // promise: state-custom-sampler
-TEST_CASE("the end of a custom sampler's epoch lasts until restart, through a state too") {
+TEST_CASE("a custom sampler at the end of its epoch yields nothing until restart, also after load") {
   struct Endless {  // 1, END, 1, END ...
     std::size_t next(std::span<std::int64_t> indices) {
       indices[0] = 1;
@@ -172,7 +172,7 @@ TEST_CASE("the end of a custom sampler's epoch lasts until restart, through a st
 }
 
 // promise: state-custom-refused
-TEST_CASE("a custom sampler without save and load refuses states by name") {
+TEST_CASE("a custom sampler without save and load refuses both with E_UNSUPPORTED and the callback's name") {
   Sampler s = Sampler::custom(Pairs{});
   try {
     (void)s.save();
@@ -191,7 +191,7 @@ TEST_CASE("a custom sampler without save and load refuses states by name") {
 }
 
 // promise: sampler-custom-errors
-TEST_CASE("an exception of a custom sampler is the error of the call") {
+TEST_CASE("an exception in a custom sampler becomes the error of the call") {
   Sampler thrower =
       Sampler::custom([](std::span<std::int64_t>) -> std::size_t { throw std::runtime_error("no luck"); });
   Indices room(4);
@@ -208,7 +208,7 @@ TEST_CASE("an exception of a custom sampler is the error of the call") {
 }
 
 // promise: sampler-custom-errors
-TEST_CASE("results of custom callbacks are checked") {
+TEST_CASE("an invalid result of a custom sampler's next is refused with E_ARGUMENT") {
   Answers a;
   a.check_next(FEEDLANE_OK, 5, FEEDLANE_E_ARGUMENT, 5, 4);
   a.check_next(FEEDLANE_OK, UINT64_MAX, FEEDLANE_E_ARGUMENT, INT64_MAX, 4);
@@ -218,11 +218,11 @@ TEST_CASE("results of custom callbacks are checked") {
   a.check_next(-1000, 1, FEEDLANE_E_ARGUMENT, -1000, 0);
   a.check_next(FEEDLANE_E_OS, 1, FEEDLANE_E_OS, 0, 0);
   a.check_next(FEEDLANE_END, 0, FEEDLANE_END, 0, 0);
-  CHECK_MESSAGE(a.dropped == 8, "once each");
+  CHECK_MESSAGE(a.dropped == 8, "each sampler is dropped once");
 }
 
 // promise: sampler-custom-indices
-TEST_CASE("copies of a custom sampler share its object, which is dropped with the last") {
+TEST_CASE("copies of a custom sampler share its object, which is released with the last copy") {
   Answers a;
   feedlane_sampler *s = nullptr, *batches = nullptr;
   REQUIRE(custom_sampler(&a.table, &s, nullptr) == FEEDLANE_OK);

@@ -79,7 +79,7 @@ std::int32_t load_fails(Sampler& s, const State& state) {
 }  // namespace
 
 // promise: sampler-mixture-shares
-TEST_CASE("mixture: after any number of samples each source has come as often as its weight says") {
+TEST_CASE("mixture: after any number of samples the count from each source is close to its share of the weights") {
   for (const std::size_t count : {1U, 2U, 3U, 7U, 40U}) {
     Indices lengths;
     std::vector<double> weights;
@@ -107,7 +107,7 @@ TEST_CASE("mixture: after any number of samples each source has come as often as
 }
 
 // promise: sampler-mixture-shares
-TEST_CASE("mixture: a source's samples come once in each pass, across epochs, each pass in another order") {
+TEST_CASE("mixture: each pass over a source, also across epochs, has each sample once, and its own order if shuffled") {
   for (const bool no_shuffle : {false, true}) {
     Sampler s = Sampler::mixture(sizes, shares,
                                  {.num_samples = 130, .seed = 4, .window = 1, .no_shuffle = no_shuffle, .world = 1});
@@ -131,7 +131,7 @@ TEST_CASE("mixture: a source's samples come once in each pass, across epochs, ea
 }
 
 // promise: sampler-mixture-shares
-TEST_CASE("mixture: windows shuffle which source comes, and move no sample out of them") {
+TEST_CASE("mixture: a window shuffles the order of its samples, and no sample leaves its window") {
   const MixtureOptions plain{.num_samples = 1000, .seed = 9, .window = 1, .world = 1};
   for (const std::int64_t window : {10, 250}) {
     MixtureOptions o = plain;
@@ -160,7 +160,7 @@ TEST_CASE("mixture: windows shuffle which source comes, and move no sample out o
 }
 
 // promise: sampler-mixture-shares
-TEST_CASE("mixture: weights change where a stage begins, and sources go on where they were") {
+TEST_CASE("mixture: the weights change at the start of a stage, and each source continues at its position") {
   const Indices lengths{100, 100, 100};
   const std::vector<double> weights{1, 0, 0, 0, 1, 0, 1, 1, 2};
   const Indices from{0, 60, 200};
@@ -184,7 +184,7 @@ TEST_CASE("mixture: weights change where a stage begins, and sources go on where
 }
 
 // promise: sampler-mixture-resume
-TEST_CASE("mixture: ranks share the stream; padding repeats the start of the epoch, drop_last cuts it") {
+TEST_CASE("mixture: ranks share one stream, which is padded from the epoch's start, or cut short with drop_last") {
   for (const bool drop_last : {false, true})
     for (const int world : {1, 2, 3, 7})
       for (const std::int64_t epoch : {0, 5}) {
@@ -204,7 +204,7 @@ TEST_CASE("mixture: ranks share the stream; padding repeats the start of the epo
 }
 
 // promise: sampler-mixture-resume
-TEST_CASE("mixture: a state resumes after any number of samples, also in another world") {
+TEST_CASE("mixture: a state resumes after any number of samples, also with another number of ranks") {
   const MixtureOptions o{.num_samples = 90, .seed = 3, .window = 16};
   World whole(sizes, shares, o, 1);
   whole.restart(4);
@@ -223,7 +223,7 @@ TEST_CASE("mixture: a state resumes after any number of samples, also in another
 }
 
 // promise: sampler-mixture-resume
-TEST_CASE("mixture: a state of another definition is refused") {
+TEST_CASE("mixture: a state of a sampler with other settings is refused") {
   const MixtureOptions o{.num_samples = 90, .seed = 3, .world = 1};
   Sampler s = Sampler::mixture(sizes, shares, o);
   s.restart(0);
@@ -259,7 +259,7 @@ TEST_CASE("mixture: a state of another definition is refused") {
 
 // States that were saved by one release are loaded by another.
 // promise: sampler-mixture-resume
-TEST_CASE("mixture: its order is the same in every release") {
+TEST_CASE("mixture: the order of the samples is the same in every release") {
   Sampler plain = Sampler::mixture(Indices{5, 3, 9}, std::vector<double>{2, 1, 4},
                                    {.num_samples = 14, .window = 1, .no_shuffle = true, .world = 1});
   CHECK(epoch_of(plain, 0) == Indices{8, 0, 9, 5, 10, 1, 11, 12, 2, 13, 6, 14, 3, 15});
@@ -269,7 +269,7 @@ TEST_CASE("mixture: its order is the same in every release") {
 }
 
 // promise: sampler-mixture-shares
-TEST_CASE("mixture: the largest numbers work, and larger ones are refused") {
+TEST_CASE("mixture: the largest lengths and weights work, and an epoch beyond the limit is refused with E_LIMIT") {
   constexpr std::int64_t most = std::int64_t{1} << 62;
   Sampler large = Sampler::mixture(Indices{most / 2, most / 2}, std::vector<double>{1e-300, 1e300},
                                    {.num_samples = most, .world = 1});

@@ -72,7 +72,7 @@ void append(Indices& all, const Indices& more) { all.insert(all.end(), more.begi
 }  // namespace
 
 // promise: sampler-state-checked
-TEST_CASE("a sampler's state resumes after what was yielded, at any position") {
+TEST_CASE("a sampler resumes from a state after any number of indices") {
   for (const auto& kind : kinds()) {
     const Make& make = kind.second;
     INFO(std::string(kind.first));
@@ -114,7 +114,7 @@ TEST_CASE("a batch sampler resumes with the next batch, also at the end of the e
 }
 
 // promise: sampler-state-checked
-TEST_CASE("a sampler's state of another definition is refused by name") {
+TEST_CASE("a sampler refuses a state of another kind, of other parameters or of another epoch") {
   const auto all = kinds();
   for (std::size_t i = 0; i < all.size(); i++)
     for (std::size_t j = 0; j < all.size(); j++) {
@@ -132,7 +132,7 @@ TEST_CASE("a sampler's state of another definition is refused by name") {
 }
 
 // promise: sampler-state-checked
-TEST_CASE("a sampler's state that is cut or changed anywhere is detected") {
+TEST_CASE("a sampler's state that is truncated, or changed in any byte, is refused with E_CORRUPT") {
   Sampler s = Sampler::batch(Sampler::distributed({.length = 41, .seed = 3, .world = 2, .rank = 1}), 4);
   Indices room(4);
   (void)s.next(room);
@@ -149,7 +149,7 @@ TEST_CASE("a sampler's state that is cut or changed anywhere is detected") {
 }
 
 // promise: state-other-world
-TEST_CASE("what one world leaves of its list is shared among another, several times in a row") {
+TEST_CASE("the rest of an epoch is shared among another number of ranks, several times in a row") {
   for (const Shuffle shuffle : {Shuffle::torch, Shuffle::feistel})
     for (const bool drop_last : {false, true}) {
       const feedlane::DistributedOptions o{.length = 103, .seed = 5, .drop_last = drop_last, .shuffle = shuffle};
@@ -167,7 +167,7 @@ TEST_CASE("what one world leaves of its list is shared among another, several ti
         for (Sampler& s : next.ranks) s.load(state);
         append(found, next.take(5));
         state = next.ranks[static_cast<std::size_t>(world) - 1].save();
-        for (Sampler& s : next.ranks) CHECK_MESSAGE(s.save() == state, "every rank says the same");
+        for (Sampler& s : next.ranks) CHECK_MESSAGE(s.save() == state, "all ranks have one state");
       }
       World last(o, 4);
       last.restart(7);
@@ -176,7 +176,7 @@ TEST_CASE("what one world leaves of its list is shared among another, several ti
         s.load(state);
         lengths += s.length() - (6 + 4 * 5);
       }
-      CHECK_MESSAGE(lengths == static_cast<std::int64_t>(list.size() - found.size()), "what was yielded counts too");
+      CHECK_MESSAGE(lengths == static_cast<std::int64_t>(list.size() - found.size()), "length counts yielded ones");
       append(found, last.take(100));
       CHECK(found == list);
       CHECK_MESSAGE((last.restart(8), last.ranks[0].length()) == (drop_last ? 25 : 26), "the next epoch is its own");
@@ -184,7 +184,7 @@ TEST_CASE("what one world leaves of its list is shared among another, several ti
 }
 
 // promise: state-other-world
-TEST_CASE("at the end of an epoch of another world's list nothing is left, for any rank") {
+TEST_CASE("after an epoch that was resumed with other ranks has ended, the state of each rank has no samples left") {
   const feedlane::DistributedOptions o{.length = 10, .seed = 5};
   World two(o, 2);
   two.restart(0);

@@ -33,7 +33,7 @@ std::vector<std::int64_t> counts(const Indices& indices, std::size_t cells) {
 }  // namespace
 
 // promise: sampler-sequential
-TEST_CASE("a sequential sampler counts up, at any length without delay") {
+TEST_CASE("a sequential sampler counts up from 0, and starts without delay at any length") {
   Sampler s = Sampler::sequential(INT64_MAX);
   Indices first(3);
   CHECK(s.next(first) == 3);
@@ -42,7 +42,7 @@ TEST_CASE("a sequential sampler counts up, at any length without delay") {
 }
 
 // promise: sampler-sequential, config-other-invalid
-TEST_CASE("a sampler of any kind is made by its configuration, and an unknown kind is refused") {
+TEST_CASE("a sampler is created from a configuration with its kind, and an unknown kind is refused") {
   feedlane_sampler_config config{};
   config.kind = FEEDLANE_SAMPLER_SEQUENTIAL;
   config.length = 3;
@@ -68,12 +68,12 @@ TEST_CASE("num_samples larger than the data set yields whole permutations, then 
     CHECK(std::set(all.begin() + 20, all.end()).size() == 5);
     CHECK(epoch_of(s, 2, 3) == all);
     CHECK(epoch_of(s, 1) != all);
-    CHECK_MESSAGE(epoch_of(s, 2) == all, "going back");
+    CHECK_MESSAGE(epoch_of(s, 2) == all, "an earlier epoch");
   }
 }
 
 // promise: sampler-random-drawn
-TEST_CASE("random with replacement draws each index equally often") {
+TEST_CASE("a random sampler with replacement draws each index with the same probability") {
   for (const Shuffle shuffle : {Shuffle::torch, Shuffle::feistel}) {
     Sampler s =
         Sampler::random({.length = 50, .seed = 1, .num_samples = 50000, .replacement = true, .shuffle = shuffle});
@@ -82,7 +82,7 @@ TEST_CASE("random with replacement draws each index equally often") {
 }
 
 // promise: sampler-feistel
-TEST_CASE("a feistel shuffle of 10^12 indices takes constant memory and no time to start") {
+TEST_CASE("a feistel shuffle of 10^12 indices starts without delay and takes constant memory") {
   const auto start = std::chrono::steady_clock::now();
   Sampler s = Sampler::random({.length = 1'000'000'000'000, .seed = 1, .shuffle = Shuffle::feistel});
   Sampler rank = Sampler::distributed(
@@ -99,7 +99,7 @@ TEST_CASE("a feistel shuffle of 10^12 indices takes constant memory and no time 
 }
 
 // promise: sampler-subset
-TEST_CASE("a subset is permuted, or left in order; an empty one is at its end") {
+TEST_CASE("a subset sampler permutes its indices, a list sampler keeps their order, and an empty subset yields none") {
   const Indices some{5, 50, 500, -5, 5};
   Sampler s = Sampler::subset(some, 4);
   CHECK(sorted(epoch_of(s, 0)) == sorted(some));
@@ -114,7 +114,7 @@ TEST_CASE("a subset is permuted, or left in order; an empty one is at its end") 
 }
 
 // promise: sampler-weighted-drawn
-TEST_CASE("weighted with replacement draws by weight, and no index of weight zero") {
+TEST_CASE("a weighted sampler with replacement draws in proportion to the weights, and no index of weight zero") {
   const std::vector<double> weights{0, 1, 2, 3, 0, 4, 0.5, 0, 9.5};
   Sampler s = Sampler::weighted(weights, {.seed = 5, .num_samples = 200000});
   std::vector<double> expected;
@@ -149,7 +149,7 @@ TEST_CASE("weights of any magnitude work") {
 }
 
 // promise: sampler-weighted-once
-TEST_CASE("weighted without replacement draws each index at most once, the first one by weight") {
+TEST_CASE("a weighted sampler without replacement draws no index twice, the first in proportion to the weights") {
   const std::vector<double> weights{1, 2, 0, 3, 4};
   Sampler s = Sampler::weighted(weights, {.seed = 1, .num_samples = 4, .without_replacement = true});
   constexpr int epochs = 20000;
@@ -167,7 +167,7 @@ TEST_CASE("weighted without replacement draws each index at most once, the first
 }
 
 // promise: sampler-batches, sampler-length
-TEST_CASE("a batch sampler's length is the floor with drop_last, else the ceiling") {
+TEST_CASE("the length of a batch sampler is rounded down with drop_last, and up without") {
   for (const bool drop_last : {false, true})
     for (const std::int64_t length : {0, 1, 3, 4, 7, 8, 9}) {
       Sampler s = Sampler::batch(Sampler::sequential(length), 4, drop_last);
@@ -191,7 +191,7 @@ TEST_CASE("a batch sampler copies its inner sampler") {
 }
 
 // promise: sampler-distributed, sampler-order-by-epoch
-TEST_CASE("distributed ranks share the order evenly; padding repeats it, drop_last cuts it") {
+TEST_CASE("distributed ranks share the order evenly; it is padded from its start, or cut short with drop_last") {
   for (const Shuffle shuffle : {Shuffle::torch, Shuffle::feistel})
     for (const int world : {1, 2, 3, 8, 25})
       for (const bool drop_last : {false, true}) {
@@ -215,7 +215,7 @@ TEST_CASE("distributed ranks share the order evenly; padding repeats it, drop_la
 }
 
 // promise: rank-sources, rank-disagreement, rank-detect-off
-TEST_CASE("a distributed sampler without a world reads the launcher's variables, unless configured not to") {
+TEST_CASE("a distributed sampler without a world size reads the launcher's variables, unless this is switched off") {
   const Variables variables({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "4"}});
   Sampler detected = Sampler::distributed({.length = 8, .no_shuffle = true});
   CHECK(epoch_of(detected, 0) == Indices{1, 5});

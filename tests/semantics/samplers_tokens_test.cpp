@@ -79,7 +79,7 @@ std::int32_t load_fails(Sampler& s, const State& state) {
 }  // namespace
 
 // promise: sampler-tokens-budget
-TEST_CASE("tokens: batches stay within the budget and the rows, and every sample is in one batch of one rank") {
+TEST_CASE("tokens: batches stay within the token and row limits, and each sample is in one batch of one rank") {
   const Indices lengths = lengths_of(1000);
   for (const bool padded : {false, true})
     for (const bool no_shuffle : {false, true})
@@ -120,7 +120,7 @@ TEST_CASE("tokens: batches are as full as the budget allows") {
 }
 
 // promise: sampler-tokens-lengths
-TEST_CASE("tokens: windows are sorted by length, every other one descending, and save padding") {
+TEST_CASE("tokens: windows are sorted by length, alternately ascending and descending, which reduces padding") {
   World sorts({3, 1, 2, 4, 6, 5}, {.max_tokens = 100, .max_rows = 6, .window = 3, .no_shuffle = true}, 1);
   CHECK((sorts.take() == Batches{{1, 2, 0, 4, 5, 3}}));
   const Indices lengths = lengths_of(2000);
@@ -142,7 +142,7 @@ TEST_CASE("tokens: the order depends on seed + epoch, for samples and for batche
   const Batches second = all.take();
   CHECK(first != second);
   all.restart(0);
-  CHECK_MESSAGE(all.take() == first, "going back");
+  CHECK_MESSAGE(all.take() == first, "an earlier epoch");
   o.seed = 6;
   World next(lengths, o, 2);
   CHECK_MESSAGE(next.take() == second, "epoch e is that of seed + e");
@@ -154,7 +154,7 @@ TEST_CASE("tokens: the order depends on seed + epoch, for samples and for batche
 }
 
 // promise: sampler-tokens-lengths
-TEST_CASE("tokens: the ranks' batches of a step have similar lengths") {
+TEST_CASE("tokens: the batches of all ranks in one step have samples of similar lengths") {
   const Indices lengths = lengths_of(4000);
   World all(lengths, {.max_tokens = 400, .max_rows = 64, .seed = 5}, 4);
   const Batches batches = all.take();
@@ -173,7 +173,7 @@ TEST_CASE("tokens: the ranks' batches of a step have similar lengths") {
 }
 
 // promise: sampler-tokens-even-ranks
-TEST_CASE("tokens: to fill the ranks, batches are split; with drop_last fewer than world are omitted") {
+TEST_CASE("tokens: batches are split until each rank has as many; with drop_last the excess batches are omitted") {
   const Indices lengths(20, 10);
   const TokensOptions o{.max_tokens = 40, .max_rows = 8, .window = 1, .no_shuffle = true};
   World one(lengths, o, 1);
@@ -194,7 +194,7 @@ TEST_CASE("tokens: to fill the ranks, batches are split; with drop_last fewer th
 }
 
 // promise: sampler-tokens-even-ranks
-TEST_CASE("tokens: with fewer samples than batches needed, batches are repeated from the start") {
+TEST_CASE("tokens: with fewer samples than ranks, batches are repeated from the start") {
   World five({1, 1, 1}, {.max_tokens = 10, .max_rows = 8, .no_shuffle = true}, 5);
   CHECK((five.take() == Batches{{0}, {1}, {2}, {0}, {1}}));
   World none({}, {.max_tokens = 10, .max_rows = 8}, 5);
@@ -203,7 +203,8 @@ TEST_CASE("tokens: with fewer samples than batches needed, batches are repeated 
 }
 
 // promise: sampler-tokens-budget
-TEST_CASE("tokens: a sample above the budget is refused with its index and both numbers, or omitted") {
+TEST_CASE(
+    "tokens: a sample above the token budget is refused with its index and both numbers, or omitted by drop_long") {
   const Indices lengths{3, 10, 11, 4, std::int64_t{1} << 40};
   feedlane::Error error;
   (void)Sampler::tokens(lengths, {.max_tokens = 10, .max_rows = 8, .world = 1}, error);
@@ -217,7 +218,7 @@ TEST_CASE("tokens: a sample above the budget is refused with its index and both 
 }
 
 // promise: sampler-tokens-resume
-TEST_CASE("tokens: a state resumes after any step with the same batches, for any rank") {
+TEST_CASE("tokens: a state of any rank resumes with the same batches after any step") {
   const Indices lengths = lengths_of(120);
   for (const bool drop_last : {false, true})
     for (const std::int64_t epoch : {0, 3}) {
@@ -230,7 +231,7 @@ TEST_CASE("tokens: a state resumes after any step with the same batches, for any
         (void)all.take(steps);
         const State state = all.ranks[steps % 3].save();
         CHECK(state.size() <= 200);
-        for (Sampler& s : all.ranks) CHECK_MESSAGE(s.save() == state, "every rank says the same");
+        for (Sampler& s : all.ranks) CHECK_MESSAGE(s.save() == state, "all ranks have one state");
         World other(lengths, o, 3);
         other.restart(epoch);
         for (Sampler& s : other.ranks) s.load(state);
@@ -242,7 +243,7 @@ TEST_CASE("tokens: a state resumes after any step with the same batches, for any
 }
 
 // promise: sampler-tokens-resume
-TEST_CASE("tokens: what one world leaves is shared evenly among another, several times in a row") {
+TEST_CASE("tokens: the rest of an epoch is shared evenly among another number of ranks, several times in a row") {
   const Indices lengths = lengths_of(600);
   for (const bool drop_last : {false, true}) {
     const TokensOptions o{.max_tokens = 300, .max_rows = 8, .seed = 9, .drop_last = drop_last};
@@ -279,7 +280,7 @@ TEST_CASE("tokens: what one world leaves is shared evenly among another, several
     found.insert(found.end(), part.begin(), part.end());
     for (const Indices& batch : found) CHECK(cost(batch, lengths, false) <= 300);
     const Indices all = sorted(flat(found));
-    CHECK_MESSAGE(std::set(all.begin(), all.end()).size() == all.size(), "none comes twice");
+    CHECK_MESSAGE(std::set(all.begin(), all.end()).size() == all.size(), "no index comes twice");
     if (!drop_last) CHECK(all == count_up(600));
     if (drop_last) CHECK(found.size() + lost + 3 >= whole.size());
     if (drop_last) CHECK(found.size() <= whole.size());
@@ -290,7 +291,7 @@ TEST_CASE("tokens: what one world leaves is shared evenly among another, several
 }
 
 // promise: sampler-tokens-resume
-TEST_CASE("tokens: a state of another definition, or damaged, is refused") {
+TEST_CASE("tokens: a damaged state, or a state of a sampler with other settings, is refused") {
   const Indices lengths = lengths_of(50);
   const TokensOptions o{.max_tokens = 300, .max_rows = 8, .seed = 9, .window = 20, .world = 2};
   Sampler s = Sampler::tokens(lengths, o);
@@ -328,7 +329,7 @@ TEST_CASE("tokens: a state of another definition, or damaged, is refused") {
 }
 
 // promise: sampler-tokens-budget
-TEST_CASE("tokens: without a world the launcher's variables are read, unless configured not to") {
+TEST_CASE("tokens: without a world size the launcher's variables are read, unless this is switched off") {
   const Variables variables({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
   const TokensOptions o{.max_tokens = 1, .max_rows = 1, .no_shuffle = true};
   Sampler detected = Sampler::tokens(Indices{1, 1, 1, 1}, o);

@@ -117,7 +117,7 @@ struct Sandboxed : Setup {
 
 // Each test is a process of its own: what was used first elsewhere would not be used for the first time here.
 // promise: fault-sandbox
-TEST_CASE("a worker whose data set allows only the named system calls as it opens works, retries and ends by itself") {
+TEST_CASE("a worker limited to the documented system calls when its data set opens makes batches, retries and exits") {
   for (const bool grows : {false, true}) {
     CAPTURE(grows);
     std::vector<long> calls = calls_of("## A worker");
@@ -143,8 +143,7 @@ TEST_CASE("a worker whose data set allows only the named system calls as it open
 
 // promise: fault-sandbox
 TEST_CASE(
-    "a trainer that allows itself only the named system calls from its first epoch on runs the next and waits for "
-    "workers") {
+    "a trainer limited to the documented system calls after its first epoch runs further epochs with its workers") {
   const std::vector<long> calls = calls_of("## A trainer");
   const std::string found = in_child([&](Findings& f) {
     Sandboxed s({}, true);

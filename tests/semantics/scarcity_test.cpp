@@ -63,7 +63,7 @@ feedlane_ring_config ring_config(const char* path = nullptr) {
 }  // namespace
 
 // promise: descriptors-elsewhere, descriptors-create
-TEST_CASE("creating a loader with any number of descriptors too few is E_OS and leaves nothing open") {
+TEST_CASE("creating a loader with too few descriptors, however many, fails with E_OS and leaves no descriptor open") {
   at_every_descriptor([&](Error& e) {
     Setup s(4);
     Loader l;
@@ -72,7 +72,7 @@ TEST_CASE("creating a loader with any number of descriptors too few is E_OS and 
 }
 
 // promise: descriptors-elsewhere, descriptors-begin
-TEST_CASE("a begin that lacks descriptors for its workers is E_OS, and the next one starts them") {
+TEST_CASE("a begin with too few descriptors for its workers fails with E_OS, and a later begin starts the workers") {
   for (const bool by_fork : {false, true}) {
     CAPTURE(by_fork);
     Setup s(8);
@@ -81,7 +81,7 @@ TEST_CASE("a begin that lacks descriptors for its workers is E_OS, and the next 
     const Loader l = s.create();
     at_every_descriptor([&](Error& e) {
       const std::int32_t status = feedlane_loader_begin(l.get(), 0, &e);
-      if (status != FEEDLANE_OK) CHECK_MESSAGE((e.worker == 0 || e.worker == 1), "the one that could not be started");
+      if (status != FEEDLANE_OK) CHECK_MESSAGE((e.worker == 0 || e.worker == 1), "the worker that did not start");
       (void)feedlane_loader_stop(l.get(), nullptr);
       CHECK_FALSE(has_children());
       return status;
@@ -91,7 +91,7 @@ TEST_CASE("a begin that lacks descriptors for its workers is E_OS, and the next 
 }
 
 // promise: descriptors-elsewhere, descriptors-replacement
-TEST_CASE("too few descriptors to replace a worker are reported, and the replacement is retried until it succeeds") {
+TEST_CASE("a lack of descriptors to replace a worker is a warning, and the replacement is retried until it succeeds") {
   for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN}) {
     CAPTURE(dispatch);
     Setup s(40);
@@ -126,7 +126,7 @@ TEST_CASE("too few descriptors to replace a worker are reported, and the replace
 }
 
 // promise: descriptors-elsewhere
-TEST_CASE("a worker that could not be replaced is started by the next begin, if no work is left before") {
+TEST_CASE("a worker that could not be replaced is started by the next begin if the epoch has no more work") {
   Setup s(8);
   s.workers(2).fields({field("index", int64_type)});
   const Loader l = s.create();
@@ -156,7 +156,7 @@ TEST_CASE("a worker that could not be replaced is started by the next begin, if 
 }
 
 // promise: descriptors-elsewhere, descriptors-only-replacement
-TEST_CASE("too few descriptors to replace the only worker are E_OS until there are enough, then the epoch continues") {
+TEST_CASE("next fails with E_OS while descriptors to replace the only worker are lacking, then the epoch continues") {
   Setup s(8);
   s.workers(1);
   const Loader l = s.create();
@@ -187,11 +187,9 @@ TEST_CASE("too few descriptors to replace the only worker are E_OS until there a
 }
 
 // promise: descriptors-elsewhere, descriptors-pidfd-attach
-TEST_CASE(
-    "too few descriptors for the messages of a started worker are reported once a try, and the epoch continues when "
-    "there are enough") {
+TEST_CASE("each worker start without descriptors for its message fails next with E_OS once, then the epoch continues") {
   for (const bool by_fork : {false, true}) {
-    const OldKernel old_kernel;  // otherwise its word brings no descriptor that is needed
+    const OldKernel old_kernel;  // otherwise the message needs no descriptor
     CAPTURE(by_fork);
     Setup s(8);
     if (by_fork) s.forked(1, scripted_dataset());
@@ -230,14 +228,14 @@ TEST_CASE(
     }
     gate.open();
     check_sequence(take_rest(l.get()), 8, 1);
-    CHECK_MESSAGE(stats_of(l.get()).restarts == 0, "none has died");
+    CHECK_MESSAGE(stats_of(l.get()).restarts == 0, "no worker has died");
   }
 }
 
 // promise: descriptors-elsewhere, descriptors-pidfd-attach
 TEST_CASE(
-    "too few descriptors for the messages of one of two workers: the other continues, and the first is started again") {
-  const OldKernel old_kernel;  // otherwise its word brings no descriptor that is needed
+    "if descriptors for one of two workers' messages are lacking, the other continues and the first is restarted") {
+  const OldKernel old_kernel;  // otherwise the message needs no descriptor
   Setup s(40);
   s.workers(2);
   s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
@@ -246,7 +244,7 @@ TEST_CASE(
   wait_until_ready(l.get(), 2);
   bool is_told = false;
   std::uint64_t killed = 0;
-  while (!is_told) {  // the word of a quick one may come before there are few
+  while (!is_told) {  // a quick worker's message may come before the limit
     REQUIRE(::kill(static_cast<pid_t>(worker_of(l.get(), 1).pid), SIGKILL) == 0);
     killed++;
     REQUIRE(eventually([&] {
@@ -265,7 +263,7 @@ TEST_CASE(
 }
 
 // promise: descriptors-elsewhere, descriptors-pidfd-attach
-TEST_CASE("too few descriptors for a worker's Attached are reported as such, and another worker may attach") {
+TEST_CASE("a lack of descriptors for a worker's Attached message is reported as EMFILE, and another worker attaches") {
   Setup s(8);
   s.external(1);
   const Loader l = s.create();
@@ -299,7 +297,7 @@ TEST_CASE("too few descriptors for a worker's Attached are reported as such, and
 }
 
 // promise: descriptors-elsewhere, descriptors-in-worker
-TEST_CASE("a worker that lacks descriptors to attach reports that, and another attaches in its place") {
+TEST_CASE("a worker with too few descriptors fails to attach with E_OS, and another worker attaches in its place") {
   Setup s(4);
   s.external(1);
   const Loader l = s.create();
@@ -342,7 +340,7 @@ TEST_CASE("a worker that lacks descriptors to attach reports that, and another a
 }
 
 // promise: descriptors-elsewhere, descriptors-ring-monitor
-TEST_CASE("rings and monitors report too few descriptors, and leave nothing open") {
+TEST_CASE("rings and monitors fail with E_OS for lack of descriptors, and leave no descriptor open") {
   const std::string path = "/tmp/feedlane-scarcity-" + std::to_string(::getpid());
   const auto with_path = ring_config(path.c_str());
   const auto without = ring_config();
@@ -392,8 +390,7 @@ TEST_CASE("rings and monitors report too few descriptors, and leave nothing open
 }
 
 // promise: descriptors-elsewhere, descriptors-sender-path
-TEST_CASE(
-    "too few descriptors for a sender that connects by path are E_OS, without a busy wait, and it is accepted later") {
+TEST_CASE("peek fails with E_OS, without a busy wait, until there are descriptors to accept a sender that connects") {
   const std::string path = "/tmp/feedlane-scarcity-" + std::to_string(::getpid());
   const auto config = ring_config(path.c_str());
   feedlane_rx* rx = nullptr;
@@ -432,7 +429,8 @@ TEST_CASE(
 }
 
 // promise: descriptors-elsewhere, descriptors-sender-pidfd
-TEST_CASE("too few descriptors for a sender's RingAttached fail its attach, and its lane is free") {
+TEST_CASE(
+    "a sender whose RingAttached message lacks descriptors fails to attach with E_OS, and its lane is free again") {
   const auto config = ring_config();
   feedlane_rx* rx = nullptr;
   REQUIRE(feedlane_rx_create(&config, &rx, nullptr) == FEEDLANE_OK);
@@ -467,7 +465,8 @@ TEST_CASE("too few descriptors for a sender's RingAttached fail its attach, and 
 }
 
 // promise: fault-little-memory, machine-file-size
-TEST_CASE("a loader or a ring beyond RLIMIT_FSIZE or RLIMIT_AS is E_LIMIT, without a signal, and a smaller one works") {
+TEST_CASE(
+    "a loader or ring beyond RLIMIT_FSIZE or RLIMIT_AS fails with E_LIMIT, not by a signal, and a smaller one works") {
   for (const bool of_files : {true, false}) {
     CAPTURE(of_files);
     CHECK(in_child([&](Findings& f) {

@@ -24,9 +24,7 @@ std::vector<std::unique_ptr<Process>> external;
 }  // namespace
 
 // promise: descriptors-for-workers, descriptors-creation-workers
-TEST_CASE(
-    "a loader whose workers need more descriptors than are left is E_LIMIT with both numbers; with as many as it asks "
-    "for they start, work and are replaced, and with one less they could not start") {
+TEST_CASE("creating a loader fails with E_LIMIT and both numbers if fewer descriptors are left than its workers need") {
   for (const std::int32_t start : {FEEDLANE_START_SPAWN, FEEDLANE_START_FORK, FEEDLANE_START_EXTERNAL}) {
     for (const std::int32_t workers : {1, 3}) {
       CAPTURE(start);
@@ -103,7 +101,7 @@ TEST_CASE(
 }
 
 // promise: descriptors-for-workers, descriptors-creation-workers
-TEST_CASE("threads that work for a loader have the descriptors that it asked for when it was created") {
+TEST_CASE("worker threads need no more descriptors than the loader required at its creation") {
   Setup s(40);
   s.connect();
   s.config.start = FEEDLANE_START_THREAD;

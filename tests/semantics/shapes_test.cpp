@@ -70,7 +70,7 @@ constexpr feedlane_dtype complex_type{5, 128, 1};
 }  // namespace
 
 // promise: loader-shapes
-TEST_CASE("each batch may have the shape that its data set gives it") {
+TEST_CASE("a data set may give each batch another shape") {
   for (const std::int32_t workers : {0, 1, 3}) {
     CAPTURE(workers);
     Shaped s(workers, 40, 4, [](const feedlane_task* task, feedlane_error* err) {
@@ -95,7 +95,7 @@ TEST_CASE("each batch may have the shape that its data set gives it") {
 }
 
 // promise: loader-shapes
-TEST_CASE("fewer rows than requested cut the declared tensors") {
+TEST_CASE("a batch with fewer rows than requested has declared tensors with as few rows") {
   for (const std::int32_t workers : {0, 2})
     for (const std::uint64_t rows : {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{4}}) {
       CAPTURE(workers);
@@ -119,7 +119,7 @@ TEST_CASE("fewer rows than requested cut the declared tensors") {
 }
 
 // promise: loader-shapes
-TEST_CASE("memory beyond the part reserved from the start is reserved on demand") {
+TEST_CASE("slot memory beyond the part that is reserved at creation is reserved on demand") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     constexpr std::int64_t large = 5'000'000;
@@ -143,7 +143,7 @@ TEST_CASE("memory beyond the part reserved from the start is reserved on demand"
 }
 
 // promise: fault-little-memory, machine-large-tensor
-TEST_CASE("memory of a large tensor is reserved before it is touched, or E_MEMORY says how much there is") {
+TEST_CASE("memory of a large tensor is reserved before use, or the call fails with E_MEMORY and the available amount") {
   constexpr std::int64_t large = 8 << 20;
   Shaped s(0, 2, 2, [](const feedlane_task* task, feedlane_error* err) {
     fill_indices(task);
@@ -165,7 +165,7 @@ TEST_CASE("memory of a large tensor is reserved before it is touched, or E_MEMOR
 }
 
 // promise: loader-too-large-tensor
-TEST_CASE("a tensor larger than the slot is E_LIMIT with the slot_bytes required, which are enough") {
+TEST_CASE("a tensor larger than the slot fails with E_LIMIT and the required slot_bytes, which are sufficient") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     const Make make = [](const feedlane_task* task, feedlane_error* err) {
@@ -202,7 +202,7 @@ TEST_CASE("a tensor larger than the slot is E_LIMIT with the slot_bytes required
 }
 
 // promise: loader-too-large-tensor
-TEST_CASE("E_LIMIT for a tensor has the numbers, and the task stays as it was") {
+TEST_CASE("E_LIMIT for a tensor has the found and the needed number, and the task is unchanged") {
   Shaped s(0, 2, 2, [](const feedlane_task* task, feedlane_error* err) {
     fill_indices(task);
     Error e;
@@ -258,7 +258,7 @@ TEST_CASE("a data set may choose any dtype, also for a declared tensor, and any 
 }
 
 // promise: loader-shapes
-TEST_CASE("tensors may be added up to the limit, differently in each batch") {
+TEST_CASE("a data set may add tensors up to the limit, and different ones in each batch") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Shaped s(workers, 12, 2, [](const feedlane_task* task, feedlane_error* err) {
@@ -311,7 +311,7 @@ TEST_CASE("tensors may have no elements") {
 }
 
 // promise: loader-too-large-tensor
-TEST_CASE("an invalid tensor is refused by name, and the batch continues") {
+TEST_CASE("an invalid tensor is refused with the argument's name, and the batch continues") {
   struct Row {
     std::int32_t index;
     const char* name;
@@ -362,7 +362,7 @@ TEST_CASE("an invalid tensor is refused by name, and the batch continues") {
 }
 
 // promise: loader-metadata
-TEST_CASE("metadata is delivered with its batch; the last call counts; none is NULL") {
+TEST_CASE("a batch has the metadata of the last call for it, or NULL without a call") {
   for (const std::int32_t workers : {0, 1, 3}) {
     CAPTURE(workers);
     Shaped s(workers, 30, 2, [](const feedlane_task* task, feedlane_error* err) {
@@ -382,7 +382,7 @@ TEST_CASE("metadata is delivered with its batch; the last call counts; none is N
 }
 
 // promise: loader-shapes
-TEST_CASE("samples may be shaped one by one: the first row of a batch decides") {
+TEST_CASE("a data set that makes single samples may shape the batch's tensors in its first row") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Shaped s(workers, 12, 4, {});
@@ -428,7 +428,7 @@ TEST_CASE("without declared fields the data set shapes all tensors") {
 }
 
 // promise: loader-unbatched
-TEST_CASE("without batches each task has one index, and tensors have no batch dimension") {
+TEST_CASE("without batching each task has one index, and tensors have no batch dimension") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Setup s(7, FEEDLANE_UNBATCHED);
@@ -450,7 +450,7 @@ TEST_CASE("without batches each task has one index, and tensors have no batch di
 }
 
 // promise: loader-unbatched
-TEST_CASE("without batches a task's tensor may have its own shape too") {
+TEST_CASE("without batching a data set may give each task's tensor another shape") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Shaped s(workers, 5, FEEDLANE_UNBATCHED, [](const feedlane_task* task, feedlane_error* err) {
@@ -487,7 +487,7 @@ TEST_CASE("a small arena_bytes reduces prefetching with a warning, and the resul
 }
 
 // promise: arena-budget
-TEST_CASE("shards come in round-robin order also with the smallest arena_bytes") {
+TEST_CASE("batches of shards are yielded in round-robin order also with the smallest arena_bytes") {
   static std::int64_t left;
   auto table = fresh<feedlane_dataset>();
   table.restart = [](void*, std::int64_t, feedlane_error*) {

@@ -45,7 +45,7 @@ std::size_t count_events() {
 }  // namespace
 
 // promise: share-bounded, consumer-stopped-epochs
-TEST_CASE("observe: who reads nothing for many epochs sees END of each that it missed, and gets the newest one") {
+TEST_CASE("observe: a consumer that reads nothing for many epochs gets END of each of them, then the newest epoch") {
   constexpr std::int64_t epochs = 120;  // more messages than a delivery ring has cells, many times
   Shuffled s(6);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -81,7 +81,7 @@ TEST_CASE("observe: who reads nothing for many epochs sees END of each that it m
 }
 
 // promise: share-bounded, consumer-missing-deal
-TEST_CASE("deal: more than 2^14 messages for a place without a consumer are E_PEER_DEAD until it has one") {
+TEST_CASE("deal: begin fails with E_PEER_DEAD while more than 2^14 messages wait for a place without a consumer") {
   Setup s(8);
   s.external(1);  // makes nothing
   const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 2).create();
@@ -99,8 +99,7 @@ TEST_CASE("deal: more than 2^14 messages for a place without a consumer are E_PE
 }
 
 // promise: share-bounded, consumer-never-ends
-TEST_CASE(
-    "consumers that were evicted and never go cost the feeder no descriptors beyond as many as there are places") {
+TEST_CASE("evicted consumers that never exit use a bounded number of the feeder's descriptors") {
   Setup s(300, 1);
   s.workers(1);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -122,8 +121,7 @@ TEST_CASE(
 }
 
 // promise: share-bounded, consumer-asks-nothing
-TEST_CASE(
-    "of many connections that ask for nothing the oldest is told that it was turned away, and a consumer may join") {
+TEST_CASE("if too many connections send no request, the oldest is refused with a message, and a consumer can join") {
   const std::string path = "/tmp/feedlane-silent-" + std::to_string(::getpid());
   Setup s(8);
   s.external(1);
@@ -148,7 +146,7 @@ TEST_CASE(
 
 // promise: descriptors-elsewhere, consumer-few-descriptors
 TEST_CASE(
-    "too few descriptors for a consumer that connects by path are a warning, and it joins when there are enough") {
+    "a consumer that connects by path without enough descriptors causes a warning, and joins when there are enough") {
   const std::string path = "/tmp/feedlane-scarce-" + std::to_string(::getpid());
   Setup s(8);
   s.external(1);

@@ -55,7 +55,7 @@ std::vector<std::vector<Taken>> shared_epoch(Setup& s, std::int32_t share, std::
 }  // namespace
 
 // promise: share-deal
-TEST_CASE("deal: batch k goes to consumer k mod N; all see END after equally many, the tail is left out") {
+TEST_CASE("deal: batch k goes to consumer k mod N, and all consumers get equally many batches, without the tail") {
   for (const std::size_t consumers : {1U, 2U, 3U, 5U}) {
     CAPTURE(consumers);
     Shuffled s;  // 16 batches
@@ -84,7 +84,7 @@ TEST_CASE("deal: batch k goes to consumer k mod N; all see END after equally man
 }
 
 // promise: share-deal
-TEST_CASE("deal: with share_tail the last batches go to the first consumers, and none is left out") {
+TEST_CASE("deal: with share_tail the remaining batches go to the first consumers, and no batch is left out") {
   Shuffled s;  // 16 batches
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = [&] {
@@ -109,7 +109,7 @@ TEST_CASE("deal: with share_tail the last batches go to the first consumers, and
 }
 
 // promise: share-deal
-TEST_CASE("deal: a place is a rank; the same rank is not given twice") {
+TEST_CASE("deal: the number of a place is the consumer's rank, and a rank that is taken is refused") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 3).create();
@@ -130,7 +130,7 @@ TEST_CASE("deal: a place is a rank; the same rank is not given twice") {
 }
 
 // promise: share-failed-batch
-TEST_CASE("deal: a failing batch takes its place in the deal, and everybody sees END after equally many outcomes") {
+TEST_CASE("deal: a batch that fails counts for its consumer, and all consumers get END after equally many outcomes") {
   Setup s(30, 3);
   s.workers(2);
   s.plan.fail_index = 10;  // in batch 3
@@ -179,8 +179,7 @@ TEST_CASE("every: the state after a batch is the same on every consumer, and res
 }
 
 // promise: share-state
-TEST_CASE(
-    "deal: the state is that after the whole round, the same on every consumer, whichever batches each has taken") {
+TEST_CASE("deal: the state after a batch is that after its whole round, and is the same on every consumer") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   for (const std::size_t after : {1U, 3U, 5U}) {  // of 5 batches a consumer
@@ -211,7 +210,7 @@ TEST_CASE(
 }
 
 // promise: share-state
-TEST_CASE("a consumer's state without a token is that of the newest batch; after END the epoch is over") {
+TEST_CASE("a consumer's state without a token is that of the newest batch, and after END that of an ended epoch") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const Loader l = join_here(feeder.get());
@@ -235,7 +234,7 @@ TEST_CASE("a consumer's state without a token is that of the newest batch; after
 }
 
 // promise: share-state
-TEST_CASE("the state of a batch is there as long as it is held, however many were delivered since") {
+TEST_CASE("the state of a held batch is available however many batches were delivered after it") {
   Shuffled s(2400);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const Loader l = join_here(feeder.get());
@@ -280,7 +279,7 @@ TEST_CASE("a consumer that skips the rest of an epoch has the state of the newes
 }
 
 // promise: share-state
-TEST_CASE("deal: an epoch that is stopped in the middle of a round has the state of the round before, on both sides") {
+TEST_CASE("deal: feeder and consumer of an epoch stopped within a round have the state after the previous round") {
   Setup s(60, 3);
   const Gate gate;
   s.workers(1);
@@ -308,7 +307,7 @@ TEST_CASE("deal: an epoch that is stopped in the middle of a round has the state
 }
 
 // promise: share-state
-TEST_CASE("a feeder has a state of its own: that after the newest round that it has delivered") {
+TEST_CASE("the state of a feeder is that after the newest round that it has delivered") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const Loader l = join_here(feeder.get());

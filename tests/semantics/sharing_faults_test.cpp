@@ -111,7 +111,7 @@ struct OtherFeeder {
 }  // namespace
 
 // promise: share-death-is-free, consumer-dies
-TEST_CASE("every: a killed consumer is noticed, the others get everything, and what it held is free again") {
+TEST_CASE("every: a killed consumer is detected, the others get all batches, and its held slots are free again") {
   for (const bool holds : {false, true}) {
     CAPTURE(holds);
     Shuffled s(300);
@@ -136,7 +136,7 @@ TEST_CASE("every: a killed consumer is noticed, the others get everything, and w
 }
 
 // promise: share-death-is-free, consumer-child-has-descriptors
-TEST_CASE("a consumer that is killed is noticed although a child of it has all its descriptors") {
+TEST_CASE("a killed consumer is detected although its child process has all its descriptors") {
   Shuffled s(300);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const Gate gate;
@@ -163,7 +163,7 @@ TEST_CASE("a consumer that is killed is noticed although a child of it has all i
 }
 
 // promise: share-replacement, consumer-deal-killed
-TEST_CASE("deal: the replacement of a killed consumer gets exactly what the former one had not taken") {
+TEST_CASE("deal: the replacement of a killed consumer gets exactly the batches that the killed one had not taken") {
   for (const int after : {1, 2, 7})
     for (const bool holds : {false, true}) {
       CAPTURE(after);
@@ -193,7 +193,7 @@ TEST_CASE("deal: the replacement of a killed consumer gets exactly what the form
 }
 
 // promise: share-replacement
-TEST_CASE("deal: places may lose their consumers again and again, and every batch is taken once") {
+TEST_CASE("deal: if consumers are killed again and again, every batch is taken exactly once") {
   Shuffled s(180);  // 60 batches
   const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 2).create();
   OverFork<Notes> notes[2];
@@ -220,7 +220,7 @@ TEST_CASE("deal: places may lose their consumers again and again, and every batc
 }
 
 // promise: share-replacement
-TEST_CASE("deal: a consumer that leaves, or never joins, leaves its untaken batches to the next one at its place") {
+TEST_CASE("deal: the untaken batches of a consumer that left or never joined go to the next consumer at its place") {
   Shuffled s(60);  // 20 batches
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 1).create();
@@ -236,7 +236,7 @@ TEST_CASE("deal: a consumer that leaves, or never joins, leaves its untaken batc
 }
 
 // promise: share-worker-dies
-TEST_CASE("a killed worker costs no consumer anything") {
+TEST_CASE("every consumer gets all batches although a worker is killed") {
   Setup s(60, 3);
   s.workers(2);
   s.plan.end_index = 20;
@@ -254,7 +254,7 @@ TEST_CASE("a killed worker costs no consumer anything") {
 }
 
 // promise: share-feeder-dies, feeder-killed-delivered
-TEST_CASE("when the feeder is killed, consumers get what it had delivered, then E_PEER_DEAD, and its workers die") {
+TEST_CASE("when the feeder is killed, consumers get the delivered batches, then E_PEER_DEAD, and its workers exit") {
   const OtherFeeder feeder;
   const Loader l = feeder.join(), idle = feeder.join();
   begin(l.get(), 0);
@@ -296,7 +296,7 @@ TEST_CASE("when the feeder is killed, consumers get what it had delivered, then 
 }
 
 // promise: share-feeder-dies, feeder-killed-asleep
-TEST_CASE("a consumer that sleeps is woken by the feeder's death, and one that joins is told of it") {
+TEST_CASE("when the feeder is killed, next of a sleeping consumer and a later join fail with E_PEER_DEAD") {
   const OtherFeeder feeder;
   const Loader l = feeder.join();
   begin(l.get(), 0);
@@ -315,7 +315,7 @@ TEST_CASE("a consumer that sleeps is woken by the feeder's death, and one that j
 }
 
 // promise: share-feeder-dies, feeder-destroys
-TEST_CASE("a feeder that is destroyed is E_PEER_DEAD for its consumers, after what it had delivered") {
+TEST_CASE("when the feeder is destroyed, consumers get the delivered batches, then E_PEER_DEAD") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();

@@ -72,7 +72,8 @@ std::vector<Taken> polled_rest(feedlane_loader* feeder, feedlane_loader* l) {
 }  // namespace
 
 // promise: share-block, consumer-holds-all
-TEST_CASE("who holds most is told SLOTS_HELD when the feeder has no free slot, and each release lets it go on") {
+TEST_CASE(
+    "the consumer that holds most slots gets SLOTS_HELD when no slot is free, and each release lets it continue") {
   Shuffled s(200);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -107,7 +108,7 @@ TEST_CASE("who holds most is told SLOTS_HELD when the feeder has no free slot, a
 }
 
 // promise: share-block
-TEST_CASE("a consumer that takes the last batch while the feeder lacks slots gets SLOTS_HELD") {
+TEST_CASE("a consumer that has taken every delivered batch while the feeder lacks slots gets SLOTS_HELD") {
   Shuffled s(200);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const Loader l = join_here(feeder.get());
@@ -129,7 +130,7 @@ TEST_CASE("a consumer that takes the last batch while the feeder lacks slots get
 }
 
 // promise: share-evict
-TEST_CASE("evict: a consumer's time begins when it joins") {
+TEST_CASE("evict: the time limit of a consumer starts when it joins") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -143,7 +144,7 @@ TEST_CASE("evict: a consumer's time begins when it joins") {
 }
 
 // promise: share-block, consumer-lags-block
-TEST_CASE("block: the feeder waits for a consumer, and an event names it, its process and what it holds") {
+TEST_CASE("block: the feeder waits for a slow consumer, and an event has its number, its process and its batches") {
   Shuffled s(100);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -181,8 +182,7 @@ TEST_CASE("block: the feeder waits for a consumer, and an event names it, its pr
 }
 
 // promise: share-evict
-TEST_CASE(
-    "evict: a consumer without progress is E_HUNG there and an event here, and its batches stay valid until released") {
+TEST_CASE("evict: a consumer without progress gets E_HUNG, the feeder gets an event, and held batches stay valid") {
   Shuffled s(100);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -230,7 +230,7 @@ TEST_CASE("evict: a consumer that makes progress, however slow, is not evicted")
 }
 
 // promise: share-evict
-TEST_CASE("evict: a consumer that has taken everything and holds less than another is not evicted for that one's lag") {
+TEST_CASE("evict: a consumer that has taken all batches and holds few is not evicted for the lag of another consumer") {
   Shuffled s(200);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -267,7 +267,7 @@ TEST_CASE("evict: a consumer that has taken everything and holds less than anoth
 }
 
 // promise: share-evict
-TEST_CASE("after an epoch serve waits for no evicted consumer that holds nothing, though its process lives") {
+TEST_CASE("after an epoch serve does not wait for an evicted consumer without batches whose process is alive") {
   Shuffled s(100);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -290,7 +290,7 @@ TEST_CASE("after an epoch serve waits for no evicted consumer that holds nothing
 }
 
 // promise: share-evict, consumer-lags-evict
-TEST_CASE("evict: a stopped process is evicted and named; once continued it is E_HUNG, with its batch whole") {
+TEST_CASE("evict: a stopped process is evicted and named; when continued it gets E_HUNG, and its batch is intact") {
   const Gate gate;  // before batch 1: until then no slot is lacking
   Setup s(100, 3);
   s.workers(2).plan.gate_fd = gate.fd();
@@ -330,7 +330,7 @@ TEST_CASE("evict: a stopped process is evicted and named; once continued it is E
 }
 
 // promise: share-evict, consumer-evicted-keeps
-TEST_CASE("every slot held by an evicted consumer is E_HUNG with its name, until it returns one") {
+TEST_CASE("while an evicted consumer holds all slots, calls of the feeder fail with E_HUNG and the consumer's name") {
   Shuffled s(100);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -361,8 +361,7 @@ TEST_CASE("every slot held by an evicted consumer is E_HUNG with its name, until
 }
 
 // promise: share-observe, consumer-lags-observe
-TEST_CASE(
-    "observe: the feeder is never held up, and missed counts with the batches yielded are all that were delivered") {
+TEST_CASE("observe: the feeder never waits, and missed plus yielded batches are all batches that were delivered") {
   Shuffled s(300);
   const Epochs expected = plain_epochs(s, 2);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -401,7 +400,7 @@ TEST_CASE(
 }
 
 // promise: share-observe
-TEST_CASE("observe: who missed the end of an epoch sees END all the same, then the next epoch") {
+TEST_CASE("observe: a consumer that missed the end of an epoch gets END nevertheless, then the next epoch") {
   for (const std::int64_t batches : {20, 100}) {  // that fit into the delivery ring, and that don't
     CAPTURE(batches);
     Shuffled s(3 * batches);
@@ -425,8 +424,7 @@ TEST_CASE("observe: who missed the end of an epoch sees END all the same, then t
 }
 
 // promise: share-leave, consumer-leaves
-TEST_CASE(
-    "a consumer may leave in mid-epoch: others go on, its place is free, what it holds stays valid until released") {
+TEST_CASE("when a consumer leaves in mid-epoch, others continue, its place is free and its held batches stay valid") {
   Shuffled s(100);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -451,7 +449,7 @@ TEST_CASE(
 }
 
 // promise: share-epochs, consumer-skips-epoch
-TEST_CASE("a consumer may skip what is left of an epoch, by stop or by the next begin, and holds nobody up") {
+TEST_CASE("a consumer may skip the rest of an epoch by stop or by the next begin, and delays no other consumer") {
   for (const bool stops : {false, true}) {
     CAPTURE(stops);
     Shuffled s(100);
@@ -479,7 +477,7 @@ TEST_CASE("a consumer may skip what is left of an epoch, by stop or by the next 
 }
 
 // promise: share-epochs
-TEST_CASE("deal: the batches of a rank that skips an epoch are dropped, and the others get theirs") {
+TEST_CASE("deal: the batches of a rank that skips an epoch are dropped, and the other ranks get theirs") {
   Shuffled s(100);
   const Epochs expected = plain_epochs(s, 2);
   const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 2).create();
@@ -496,7 +494,7 @@ TEST_CASE("deal: the batches of a rank that skips an epoch are dropped, and the 
 }
 
 // promise: share-observe
-TEST_CASE("observe: nothing is taken back while another consumer keeps the same slots") {
+TEST_CASE("observe: no batch is taken back from a consumer while another consumer keeps the same slots") {
   Shuffled s(100);
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();

@@ -134,7 +134,7 @@ std::string look_at_batch(Setup& s, F&& look) {
 }  // namespace
 
 // promise: share-read-only, consumer-writes-tensor
-TEST_CASE("a consumer that writes to a tensor is killed by SIGSEGV, and the others' batches stay as they are") {
+TEST_CASE("a consumer that writes to a tensor is killed by SIGSEGV, and the batches of others are unchanged") {
   Shuffled s(60);
   const Epochs expected = plain_epochs(s, 1);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -156,7 +156,7 @@ TEST_CASE("a consumer that writes to a tensor is killed by SIGSEGV, and the othe
 }
 
 // promise: share-read-only
-TEST_CASE("a consumer can neither make its mapping writable, nor take the memory away, nor keep a descriptor of it") {
+TEST_CASE("a consumer can't make its mapping writable, can't punch a hole in the memory and has no descriptor of it") {
   Forked s;
   CHECK(look_at_batch(s, [](const feedlane_batch& b, Findings& f) {
           const void* const data = b.tensors[0].data;
@@ -175,7 +175,7 @@ TEST_CASE("a consumer can neither make its mapping writable, nor take the memory
 }
 
 // promise: share-read-only, consumer-changes-mode
-TEST_CASE("batches of forked workers and of threads can't be made writable, whatever a process of the same user does") {
+TEST_CASE("a process of the same user can't make batches of forked workers writable") {
   // The feeder gives up root, if it is, and its consumer is a child of its.
   CHECK(in_child([](Findings& f) {
           if (::getuid() == 0) EXPECT(f, ::setgid(65534) == 0 && ::setuid(65534) == 0);
@@ -208,7 +208,7 @@ TEST_CASE("batches of forked workers and of threads can't be made writable, what
 }
 
 // promise: share-read-only
-TEST_CASE("a consumer can make none of the segments that it receives writable, except its own returns") {
+TEST_CASE("a consumer can't make the segments that it receives writable, except that of its own returns") {
   CHECK(in_child([](Findings& f) {
           if (::getuid() == 0) EXPECT(f, ::setgid(65534) == 0 && ::setuid(65534) == 0);
           EXPECT(f, ::prctl(PR_SET_DUMPABLE, 1) == 0);
@@ -226,7 +226,7 @@ TEST_CASE("a consumer can make none of the segments that it receives writable, e
 }
 
 // promise: share-other-user
-TEST_CASE("a consumer of another user can't open what it is sent a second time, for writing or for reading") {
+TEST_CASE("a consumer of another user can't reopen the descriptors that it receives, for writing or for reading") {
   if (::getuid() != 0) return skip("root, to be two users");
   Setup s(20);
   s.workers(1);
@@ -247,7 +247,7 @@ TEST_CASE("a consumer of another user can't open what it is sent a second time, 
 }
 
 // promise: share-other-user
-TEST_CASE("a consumer of another user takes batches by the descriptor of its place") {
+TEST_CASE("a consumer of another user takes batches if it joins by the descriptor of its place") {
   if (::getuid() != 0) return skip("root, to be two users");
   Setup s(20);
   s.workers(1);
@@ -270,7 +270,7 @@ TEST_CASE("a consumer of another user takes batches by the descriptor of its pla
 }
 
 // promise: share-read-only
-TEST_CASE("the kernel refuses new writable mappings of data where no worker has to make one") {
+TEST_CASE("shared data is sealed against new writable mappings, unless workers are spawned") {
   for (const bool is_shared : {false, true})
     for (const std::int32_t start : {FEEDLANE_START_SPAWN, FEEDLANE_START_FORK, FEEDLANE_START_THREAD}) {
       CAPTURE(is_shared);
@@ -293,7 +293,7 @@ TEST_CASE("the kernel refuses new writable mappings of data where no worker has 
 }
 
 // promise: share-read-only
-TEST_CASE("a worker that is forked in the place of a killed one makes batches for the consumers") {
+TEST_CASE("a forked worker that replaces a killed one makes batches for the consumers") {
   Forked s(40);
   static std::int64_t* killed;
   const OverFork<std::int64_t> memory;
@@ -317,7 +317,8 @@ TEST_CASE("a worker that is forked in the place of a killed one makes batches fo
 }
 
 // promise: share-changed-mode, consumer-changes-mode
-TEST_CASE("if the mode of data was changed, an invalid word is not blamed on the worker alone") {
+TEST_CASE(
+    "if the file mode of data was changed, the error for an invalid word says that another process may be the cause") {
   Setup s(60);
   s.workers(1);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();

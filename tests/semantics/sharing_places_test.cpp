@@ -74,7 +74,7 @@ void check_begin_refused(feedlane_loader* l, std::int64_t epoch, std::int64_t ne
 }  // namespace
 
 // promise: share-join
-TEST_CASE("processes may join by the feeder's path, and get the place that they ask for") {
+TEST_CASE("a process may join by the feeder's path, and gets the place that it asks for") {
   const SocketPath at;
   Shuffled s;
   const Epochs expected = plain_epochs(s, 1);
@@ -105,7 +105,7 @@ TEST_CASE("processes may join by the feeder's path, and get the place that they 
 }
 
 // promise: share-join
-TEST_CASE("a consumer that gets no place learns why, by the path too; without a feeder it is E_PEER_DEAD") {
+TEST_CASE("a join by path that gets no place fails with the reason, and without a feeder with E_PEER_DEAD") {
   const SocketPath at;
   Shuffled s;
   s.config.share_path = at.path.c_str();
@@ -138,7 +138,7 @@ TEST_CASE("a consumer that gets no place learns why, by the path too; without a 
 }
 
 // promise: share-late-join
-TEST_CASE("every: who comes in mid-epoch starts with the next batch that is delivered") {
+TEST_CASE("every: a consumer that joins in mid-epoch starts with the next batch that is delivered") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -161,7 +161,7 @@ TEST_CASE("every: who comes in mid-epoch starts with the next batch that is deli
 }
 
 // promise: share-late-join
-TEST_CASE("who has a place and joins late misses nothing: batches are kept from open_consumer on") {
+TEST_CASE("a consumer that joins late at a place gets every batch since open_consumer") {
   for (const std::int32_t share : {FEEDLANE_SHARE_EVERY, FEEDLANE_SHARE_DEAL}) {
     CAPTURE(share);
     Shuffled s(20);
@@ -183,7 +183,7 @@ TEST_CASE("who has a place and joins late misses nothing: batches are kept from 
 }
 
 // promise: share-late-join, consumer-never-joins
-TEST_CASE("a place that nobody joins within start_timeout_ns is taken back when the feeder lacks its slots") {
+TEST_CASE("a place that no consumer joins within start_timeout_ns is closed when the feeder lacks its slots") {
   Shuffled s;
   s.config.start_timeout_ns = 2'000'000'000;  // the worker's start has to fit in, too
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
@@ -203,7 +203,7 @@ TEST_CASE("a place that nobody joins within start_timeout_ns is taken back when 
 }
 
 // promise: share-join
-TEST_CASE("a join that the feeder does not answer in time is TIMEOUT, and its place is free again") {
+TEST_CASE("a join that the feeder does not answer in time returns TIMEOUT, and its place is free again") {
   Shuffled s(60);  // 20 batches
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 1).create();
@@ -225,7 +225,7 @@ TEST_CASE("a join that the feeder does not answer in time is TIMEOUT, and its pl
 }
 
 // promise: share-join
-TEST_CASE("a place takes one consumer, and a descriptor that leads to no feeder is E_CORRUPT") {
+TEST_CASE("a place takes one consumer, and a join by a descriptor that leads to no feeder fails with E_CORRUPT") {
   Shuffled s;
   Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
   Place place(feeder.get());
@@ -251,7 +251,7 @@ TEST_CASE("a place takes one consumer, and a descriptor that leads to no feeder 
 }
 
 // promise: share-epochs
-TEST_CASE("a consumer begins an epoch once, none before the feeder's, and next skips the earlier ones") {
+TEST_CASE("a consumer can begin an epoch once and none before the feeder's, and its next skips earlier epochs") {
   Shuffled s(15);
   const Epochs expected = plain_epochs(s, 8);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -276,7 +276,8 @@ TEST_CASE("a consumer begins an epoch once, none before the feeder's, and next s
 }
 
 // promise: share-later-epoch, feeder-begins-early
-TEST_CASE("a consumer whose feeder has gone on to a later epoch is E_STATE with that epoch, and begins it whole") {
+TEST_CASE(
+    "when the feeder begins a later epoch, next fails with E_STATE and that epoch, which the consumer gets complete") {
   Shuffled s;
   const Epochs expected = plain_epochs(s, 2);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -301,7 +302,8 @@ TEST_CASE("a consumer whose feeder has gone on to a later epoch is E_STATE with 
 }
 
 // promise: share-later-epoch, feeder-stops-epoch
-TEST_CASE("a consumer whose feeder stops the epoch is E_STATE after what was delivered, and the next epoch is whole") {
+TEST_CASE(
+    "when the feeder stops an epoch, next fails with E_STATE after the delivered batches; a later epoch is complete") {
   Shuffled s;
   const Epochs expected = plain_epochs(s, 2);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -321,7 +323,7 @@ TEST_CASE("a consumer whose feeder stops the epoch is E_STATE after what was del
 }
 
 // promise: share-repeats-end
-TEST_CASE("END is returned again until the next begin, whatever epoch the feeder is in") {
+TEST_CASE("a consumer's next returns END again until its next begin, whatever epoch the feeder is in") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const Loader l = join_here(feeder.get());
@@ -336,7 +338,7 @@ TEST_CASE("END is returned again until the next begin, whatever epoch the feeder
 }
 
 // promise: share-places-listed
-TEST_CASE("serve waits for the first consumers; in an epoch without any it is E_PEER_DEAD until a place is opened") {
+TEST_CASE("serve waits for the first consumer, and fails with E_PEER_DEAD while an epoch has no consumer") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   CHECK(feedlane_loader_serve(feeder.get(), 1'000'000, nullptr) == FEEDLANE_TIMEOUT);
@@ -355,7 +357,7 @@ TEST_CASE("serve waits for the first consumers; in an epoch without any it is E_
 }
 
 // promise: share-places-listed
-TEST_CASE("deal: a place without a consumer is shown with the batches that wait for it") {
+TEST_CASE("deal: the statistics of a place without a consumer have the number of batches that wait for it") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 2).create();
   CHECK(consumer_of(feeder.get(), 1).state == FEEDLANE_CONSUMER_NONE);
@@ -376,7 +378,7 @@ TEST_CASE("deal: a place without a consumer is shown with the batches that wait 
 }
 
 // promise: share-late-join
-TEST_CASE("deal: more than a delivery ring has room for is kept for a place, and its consumer gets all of it") {
+TEST_CASE("deal: a consumer gets all batches that were kept for its place, also more than fit into a delivery ring") {
   auto failing = fresh<feedlane_dataset>();  // failed batches hold no slots, so that any number can wait
   failing.get = [](void*, const feedlane_row*, feedlane_error*) -> std::int32_t { return FEEDLANE_E_SAMPLE; };
   Setup s(400, 1);

@@ -16,9 +16,7 @@ using namespace feedlane::test;
 using namespace feedlane::test::sharing;
 
 // promise: descriptors-elsewhere, descriptors-consumer-path
-TEST_CASE(
-    "a feeder with too few descriptors for a consumer that comes says so, sleeps on, and admits it when there are "
-    "enough") {
+TEST_CASE("a feeder without descriptors for a joining consumer warns, sleeps, and admits it when there are enough") {
   const std::string path = "/tmp/feedlane-scarcity-" + std::to_string(::getpid());
   Setup s(8);
   s.workers(1);
@@ -51,9 +49,7 @@ TEST_CASE(
 }
 
 // promise: descriptors-elsewhere, feeder-failed-begin
-TEST_CASE(
-    "a feeder's begin that lacks descriptors in mid-epoch tells consumers that the epoch was stopped, and is "
-    "repeated") {
+TEST_CASE("a begin that fails in mid-epoch for lack of descriptors stops the consumers' epoch, and can be repeated") {
   Setup s(800);
   s.workers(1);
   s.config.share = FEEDLANE_SHARE_EVERY;

@@ -89,7 +89,7 @@ TEST_CASE("every consumer gets every batch of every epoch once, in order and who
 }
 
 // promise: share-any-data-set
-TEST_CASE("tensors of a batch's own shape, added tensors and metadata come to every consumer") {
+TEST_CASE("every consumer gets tensors with shapes of one batch, added tensors and metadata") {
   auto table = fresh<feedlane_dataset>();
   table.fetch = fetch_shaped;
   Setup s(26, 3);
@@ -99,7 +99,7 @@ TEST_CASE("tensors of a batch's own shape, added tensors and metadata come to ev
 }
 
 // promise: share-any-data-set
-TEST_CASE("samples that were left out or substituted are so on every consumer") {
+TEST_CASE("skipped and substituted samples are the same on every consumer") {
   for (const std::int32_t substitute : {0, 1}) {
     CAPTURE(substitute);
     Setup s(40, 3);
@@ -111,7 +111,7 @@ TEST_CASE("samples that were left out or substituted are so on every consumer") 
 }
 
 // promise: share-failed-batch, feeder-failed-batch
-TEST_CASE("a failing batch is E_SAMPLE in its place on every consumer, one that kills its workers E_QUARANTINED") {
+TEST_CASE("every consumer gets E_SAMPLE for a batch that fails and E_QUARANTINED for a batch that kills its workers") {
   Setup s(30, 3);
   s.workers(2);
   s.plan.fail_index = 10;
@@ -125,7 +125,7 @@ TEST_CASE("a failing batch is E_SAMPLE in its place on every consumer, one that 
 }
 
 // promise: share-any-data-set
-TEST_CASE("an iterable data set is shared like any other") {
+TEST_CASE("every consumer gets all batches of an iterable data set") {
   for (const std::int64_t batch_size : {std::int64_t{3}, std::int64_t{FEEDLANE_UNBATCHED}}) {
     CAPTURE(batch_size);
     Setup s(0, batch_size);
@@ -137,7 +137,7 @@ TEST_CASE("an iterable data set is shared like any other") {
 }
 
 // promise: share-out-of-order
-TEST_CASE("out of order, all consumers get all batches in one order, that of arrival") {
+TEST_CASE("with out_of_order all consumers get all batches in the same order, the order of arrival") {
   const Gate gate;
   OverFork<Notes> notes[2];
   Setup s(24, 2);
@@ -171,7 +171,7 @@ TEST_CASE("out of order, all consumers get all batches in one order, that of arr
 }
 
 // promise: share-length
-TEST_CASE("a consumer knows the epoch's length, and counts what it took") {
+TEST_CASE("a consumer reports the epoch's length, and the batches and samples that it took") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const Loader l = join_here(feeder.get());
@@ -245,7 +245,7 @@ TEST_CASE("any thread of a consumer may retain and release its batches") {
 }
 
 // promise: share-fork
-TEST_CASE("a consumer's handle is E_FORKED in a forked child, and the consumer's continues") {
+TEST_CASE("calls with a consumer's handle fail with E_FORKED in a forked child, and the consumer continues") {
   Shuffled s;
   const Epochs expected = plain_epochs(s, 1);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();

@@ -58,7 +58,7 @@ bool sleeps(feedlane_loader* feeder) {
 }  // namespace
 
 // promise: share-waits-end
-TEST_CASE("a consumer's next keeps its timeout, and so does serve; nothing is lost") {
+TEST_CASE("a consumer's next and the feeder's serve return TIMEOUT in time, and no batch is lost") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -77,7 +77,7 @@ TEST_CASE("a consumer's next keeps its timeout, and so does serve; nothing is lo
 }
 
 // promise: share-waits-end
-TEST_CASE("an interrupt from another thread ends a consumer's next and the feeder's serve once, and nothing is lost") {
+TEST_CASE("an interrupt from another thread ends a consumer's next or the feeder's serve once, and no batch is lost") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -98,7 +98,7 @@ TEST_CASE("an interrupt from another thread ends a consumer's next and the feede
 }
 
 // promise: share-waits-end
-TEST_CASE("a signal that lands in a consumer's waiting thread ends the wait with INTERRUPTED") {
+TEST_CASE("a signal to a consumer's waiting thread ends the wait with INTERRUPTED") {
   struct sigaction action {
   }, before{};
   action.sa_handler = ignore;
@@ -117,7 +117,7 @@ TEST_CASE("a signal that lands in a consumer's waiting thread ends the wait with
 
 // promise: share-waits-end
 TEST_CASE(
-    "close from another thread ends a consumer's wait with E_STATE; its place is free, what it holds stays valid") {
+    "close from another thread ends a consumer's wait with E_STATE, frees its place and keeps held batches valid") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -141,7 +141,7 @@ TEST_CASE(
 }
 
 // promise: share-leave
-TEST_CASE("a consumer that is freed by its last reference leaves its place without a wait") {
+TEST_CASE("a consumer that is freed with its last reference leaves its place without waiting") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   feedlane_loader* l = join_here(feeder.get()).release();
@@ -153,7 +153,7 @@ TEST_CASE("a consumer that is freed by its last reference leaves its place witho
 }
 
 // promise: share-event-loops
-TEST_CASE("consumer and feeder may live in event loops: poll, arm and the descriptor, until END on both sides") {
+TEST_CASE("consumer and feeder can run in event loops with poll, arm and the descriptor until END") {
   Shuffled s;
   const Epochs expected = plain_epochs(s, 2);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -199,7 +199,7 @@ TEST_CASE("consumer and feeder may live in event loops: poll, arm and the descri
 }
 
 // promise: share-event-loops
-TEST_CASE("after an epoch a feeder in an event loop sleeps until a consumer has something to say") {
+TEST_CASE("after an epoch a feeder in an event loop sleeps until a consumer leaves") {
   Shuffled s;
   s.config.keep_workers = 0;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
@@ -233,7 +233,7 @@ TEST_CASE("a consumer's message between a feeder's poll and arm makes arm return
 }
 
 // promise: share-event-loops
-TEST_CASE("what a feeder's other calls handle between poll and arm makes arm AGAIN, once") {
+TEST_CASE("arm returns AGAIN once if another call of the feeder handled a message since poll") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
   Place first(feeder.get()), second(feeder.get());
@@ -253,7 +253,7 @@ TEST_CASE("what a feeder's other calls handle between poll and arm makes arm AGA
 }
 
 // promise: share-event-loops
-TEST_CASE("a feeder that serves right after it has begun an epoch, or opened places, sleeps while it waits") {
+TEST_CASE("serve sleeps while it waits, also right after begin or open_consumer") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
   constexpr std::int64_t wait_ns = 300'000'000;
@@ -271,7 +271,7 @@ TEST_CASE("a feeder that serves right after it has begun an epoch, or opened pla
 }
 
 // promise: share-event-loops
-TEST_CASE("what a feeder's other calls handle while its host sleeps makes the descriptor readable") {
+TEST_CASE("the feeder's descriptor becomes readable if another call handles a message while the host sleeps") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const int feeder_fd = fd_of(feeder.get());
@@ -283,7 +283,7 @@ TEST_CASE("what a feeder's other calls handle while its host sleeps makes the de
 }
 
 // promise: share-event-loops
-TEST_CASE("a feeder counts all its consumers at one point in time") {
+TEST_CASE("a feeder lists its consumers as of one point in time until the list is read from its start again") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
   const Loader first = join_here(feeder.get());
@@ -301,7 +301,7 @@ TEST_CASE("a feeder counts all its consumers at one point in time") {
 }
 
 // promise: share-event-loops
-TEST_CASE("a feeder whose host was told that no consumer is there sleeps until one joins") {
+TEST_CASE("a feeder whose serve failed because no consumer is attached sleeps until one joins") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   const std::string path = "/tmp/feedlane-waiting-" + std::to_string(::getpid());
@@ -332,7 +332,7 @@ TEST_CASE("a feeder whose host was told that no consumer is there sleeps until o
 }
 
 // promise: share-event-loops
-TEST_CASE("a feeder that was short of slots and then waits for a slow worker sleeps") {
+TEST_CASE("a feeder that lacked slots before sleeps while it waits for a slow worker") {
   Setup s(300, 3);
   const Gate gate;
   s.workers(1);
@@ -378,7 +378,7 @@ TEST_CASE("a consumer that waits for its feeder sleeps, and so does a feeder tha
 }
 
 // promise: share-event-loops
-TEST_CASE("a feeder in an event loop that lacks a free slot is woken by the return of one") {
+TEST_CASE("a feeder in an event loop that lacks a free slot is woken when a slot is returned") {
   Shuffled s(200);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const int feeder_fd = fd_of(feeder.get());
@@ -400,7 +400,7 @@ TEST_CASE("a feeder in an event loop that lacks a free slot is woken by the retu
 }
 
 // promise: share-event-loops
-TEST_CASE("a feeder in an event loop is woken when a consumer's time is over, and evicts it") {
+TEST_CASE("a feeder in an event loop is woken when a consumer's time limit expires, and evicts the consumer") {
   Shuffled s(200);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const int feeder_fd = fd_of(feeder.get());

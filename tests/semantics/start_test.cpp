@@ -66,7 +66,7 @@ std::int64_t told(Setup& s, const char* name) {
 }  // namespace
 
 // promise: start-failure-named, worker-ends-starting
-TEST_CASE("a program that is no worker is E_INIT with a helpful text") {
+TEST_CASE("next fails with E_INIT, the program's name and its exit status if the program is not a worker") {
   for (const char* form : {"true", "leave", "goodbye"}) {
     CAPTURE(std::string(form));
     Setup s(4);
@@ -88,7 +88,7 @@ TEST_CASE("a program that is no worker is E_INIT with a helpful text") {
 }
 
 // promise: worker-ends-opening
-TEST_CASE("workers that end while they open their data set, five times in a row, are E_INIT") {
+TEST_CASE("next fails with E_INIT if a worker exits five times in a row while it opens its data set") {
   Setup s(4);
   feedlane_dataset table = s.dataset;
   table.open = [](void*, const feedlane_worker_info*, void**, feedlane_error*) -> std::int32_t { ::_exit(7); };
@@ -103,7 +103,7 @@ TEST_CASE("workers that end while they open their data set, five times in a row,
 }
 
 // promise: start-failure-named, worker-cant-attach
-TEST_CASE("workers that can't attach report why in the error that ends the epoch") {
+TEST_CASE("the error that ends the epoch has the reason why workers can't attach") {
   Setup s(4);
   s.workers(1);
   // No room for the descriptors that come with the welcome.
@@ -119,7 +119,7 @@ TEST_CASE("workers that can't attach report why in the error that ends the epoch
 }
 
 // promise: start-failure-named
-TEST_CASE("a program that starts the worker as another process is told to exec it") {
+TEST_CASE("the error for a program that starts the worker as another process says that it must exec the worker") {
   Setup s(4);
   s.workers(1);
   const std::string command = std::string(worker_program) + " get & wait";
@@ -133,7 +133,7 @@ TEST_CASE("a program that starts the worker as another process is told to exec i
 }
 
 // promise: start-failure-named, worker-invalid-start
-TEST_CASE("a program of another layout is E_ABI with both numbers, when it was started five times") {
+TEST_CASE("next fails with E_ABI after five starts of a program with another layout") {
   Setup s(4);
   const Loader l = s.workers(1, "other").create();
   begin(l.get(), 0);
@@ -149,7 +149,7 @@ TEST_CASE("a program of another layout is E_ABI with both numbers, when it was s
 }
 
 // promise: start-failure-named, worker-no-program
-TEST_CASE("a program that doesn't exist is an error of begin, with its name") {
+TEST_CASE("begin fails with E_OS and the program's name if the program can't be executed") {
   for (const char* program : {"/nonexistent/feedlane-worker", "no-such-feedlane-worker-in-path", "/dev/null"}) {
     Setup s(4);
     s.workers(2);
@@ -178,7 +178,7 @@ TEST_CASE("a program is looked up in PATH") {
 }
 
 // promise: start-failure-named, worker-never-attaches-alone
-TEST_CASE("a program that never attaches is stopped after start_timeout_ns, and reported by number") {
+TEST_CASE("next fails with E_HUNG and the worker's number if a program does not attach within start_timeout_ns") {
   Setup s(4);
   s.workers(1, "never");
   s.config.start_timeout_ns = 100'000'000;
@@ -193,7 +193,7 @@ TEST_CASE("a program that never attaches is stopped after start_timeout_ns, and 
 }
 
 // promise: start-failure-named, worker-never-opens
-TEST_CASE("a data set whose opening never returns is treated like a hung task, if tasks have a deadline") {
+TEST_CASE("a worker that never finishes opening its data set counts as hung if tasks have a deadline") {
   for (const bool has_deadline : {true, false}) {
     CAPTURE(has_deadline);
     Setup s(6);
@@ -219,7 +219,7 @@ TEST_CASE("a data set whose opening never returns is treated like a hung task, i
 }
 
 // promise: fault-late-start, worker-attaches-late
-TEST_CASE("tasks sent to a worker that attaches late, or never, are made by the others, the oldest task too") {
+TEST_CASE("the tasks of a worker that attaches late or never, also the oldest task, are made by the other workers") {
   for (const std::int32_t attached : {1, 3}) {
     CAPTURE(attached);
     const Tickets tickets(attached);
@@ -233,7 +233,7 @@ TEST_CASE("tasks sent to a worker that attaches late, or never, are made by the 
 }
 
 // promise: fault-late-start, worker-attaches-late
-TEST_CASE("tasks sent to a worker that is slow to open its data set are made by the others, the oldest task too") {
+TEST_CASE("the tasks of a worker that opens its data set slowly, also the oldest task, are made by the other workers") {
   Setup s(200);
   const Gate gate;
   s.plan.gate_fd = gate.fd();
@@ -267,7 +267,7 @@ TEST_CASE("a replacement that attaches late delays no other worker") {
 }
 
 // promise: fault-late-start, worker-never-attaches-others
-TEST_CASE("a worker that never attaches is reported and started again while others work, and ends no epoch") {
+TEST_CASE("a worker that never attaches is reported and started again while others work, and the epoch continues") {
   const Tickets tickets(1);
   const Gate gate;
   Setup s(40);
@@ -296,8 +296,7 @@ TEST_CASE("a worker that never attaches is reported and started again while othe
 }
 
 // promise: fault-late-start, worker-five-starts
-TEST_CASE(
-    "a worker whose starts fail five times in a row stays missing while others work; the next epoch tries again") {
+TEST_CASE("after five failed starts a worker stays missing while others work, and the next epoch starts it again") {
   for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN})
     for (const char* form : {"leave", "goodbye", "other"}) {
       CAPTURE(std::string(form));
@@ -314,7 +313,7 @@ TEST_CASE(
       tickets.admit(s, 2, form);
       const Loader l = s.create();
       begin(l.get(), 0);
-      REQUIRE_MESSAGE(reports.next(), "one is there before the trainer hears of the other's first end");
+      REQUIRE_MESSAGE(reports.next(), "one worker is ready before the other's first exit is seen");
       std::vector<feedlane_event> told;
       const auto is_given_up = [&] {
         (void)feedlane_loader_poll(l.get(), nullptr);
@@ -334,7 +333,7 @@ TEST_CASE(
 }
 
 // promise: start-spawn
-TEST_CASE("the worker configuration arrives byte for byte") {
+TEST_CASE("a worker gets the worker configuration byte for byte") {
   Setup s(1);
   s.workers(1);
   s.plan.traceback_bytes = 0x1234567890abcdef;
@@ -343,7 +342,7 @@ TEST_CASE("the worker configuration arrives byte for byte") {
 }
 
 // promise: start-spawn
-TEST_CASE("numeric libraries get one thread a worker, unless the user says otherwise") {
+TEST_CASE("numeric libraries use one thread per worker, unless OMP_NUM_THREADS is set") {
   REQUIRE(::unsetenv("OMP_NUM_THREADS") == 0);
   Setup standard(1);
   CHECK(told(standard.workers(1), "omp") == 1);
@@ -364,7 +363,7 @@ TEST_CASE("numeric libraries get one thread a worker, unless the user says other
 }
 
 // promise: start-open, seed-info, fault-ctrl-c-workers, torch-worker-info
-TEST_CASE("each worker knows its number and generation, and is a process and a group of its own") {
+TEST_CASE("each worker knows its number and generation, and has its own process and process group") {
   Setup s(40);
   s.workers(3).fields({field("worker", int64_type), field("pid", int64_type), field("generation", int64_type),
                        field("batch", int64_type), field("group", int64_type)});
@@ -391,13 +390,13 @@ TEST_CASE("a loader with workers inside a worker is refused with E_STATE") {
 }
 
 // promise: start-spawn
-TEST_CASE("without argv a trainer's own program is started again") {
+TEST_CASE("without argv the trainer's own program is started as the worker") {
   Process trainer(worker_program, "train", -1);
   CHECK(trainer.wait() == 0);
 }
 
 // promise: start-spawn
-TEST_CASE("a trainer whose program is removed or replaced while it runs starts the program that runs again") {
+TEST_CASE("a trainer whose program file is removed or replaced starts workers from the program that is running") {
   for (const char* form : {"train-removed", "train-replaced"}) {
     CAPTURE(std::string(form));
     const std::string copy =
@@ -410,7 +409,7 @@ TEST_CASE("a trainer whose program is removed or replaced while it runs starts t
 }
 
 // promise: start-spawn
-TEST_CASE("a relative program and PATH are those of the loader's creation, and workers run in that directory") {
+TEST_CASE("a relative program and PATH are resolved as at the loader's creation, and workers run in that directory") {
   const std::string before = std::filesystem::current_path();
   std::string folder = std::filesystem::temp_directory_path() / "feedlane-test-XXXXXX";
   REQUIRE(::mkdtemp(folder.data()) != nullptr);
@@ -441,7 +440,7 @@ TEST_CASE("a relative program and PATH are those of the loader's creation, and w
 }
 
 // promise: start-spawn
-TEST_CASE("a directory that may not be entered again is an error of begin only for a trainer that has left it") {
+TEST_CASE("begin fails if the directory of the creation can't be entered again, but only if the trainer has left it") {
   if (::geteuid() != 0) return skip("only root can drop privileges");
   for (const bool leaves : {false, true}) {
     CAPTURE(leaves);
@@ -465,7 +464,7 @@ TEST_CASE("a directory that may not be entered again is an error of begin only f
 }
 
 // promise: monitor-other-process
-TEST_CASE("counters of workers add up to what was yielded") {
+TEST_CASE("the counters of all workers add up to the yielded batches, samples and bytes") {
   Setup s(31, 2);
   s.workers(3);
   const Loader l = s.create();
@@ -489,7 +488,7 @@ TEST_CASE("counters of workers add up to what was yielded") {
 }
 
 // promise: fault-late-start
-TEST_CASE("a worker that is ready late gets its share although next never has to wait") {
+TEST_CASE("a worker that becomes ready late gets tasks although next never has to wait") {
   const Gate gate;
   constexpr int samples = 20'000;
   Setup s(samples);

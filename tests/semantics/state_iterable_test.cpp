@@ -94,7 +94,7 @@ struct Iterable {
 }  // namespace
 
 // promise: state-damaged
-TEST_CASE("a map-style loader refuses a state of shards, and the reverse") {
+TEST_CASE("a map-style loader refuses a state of an iterable loader, and the reverse") {
   Shuffled map;
   const Loader m = map.create();
   begin(m.get(), 0);
@@ -123,9 +123,7 @@ TEST_CASE("a map-style loader refuses a state of shards, and the reverse") {
 }
 
 // promise: state-iterable-included
-TEST_CASE(
-    "an iterable loader resumes by save and load, or by skipping what was delivered, with every batch in its "
-    "position") {
+TEST_CASE("an iterable loader resumes by save and load or by skipping samples, with each batch at its position") {
   for (const bool saves : {true, false})
     for (const std::int32_t workers : {0, 1, 3}) {
       Iterable first(workers, saves);
@@ -150,7 +148,7 @@ TEST_CASE(
 }
 
 // promise: state-iterable-refused
-TEST_CASE("another number of workers, or a data set without promises, is refused by name for an iterable state") {
+TEST_CASE("an iterable state without save and load is refused with other workers or without deterministic") {
   Iterable first(2, false);
   const Loader l = first.create();
   begin(l.get(), 0);
@@ -169,7 +167,7 @@ TEST_CASE("another number of workers, or a data set without promises, is refused
 }
 
 // promise: state-iterable-included
-TEST_CASE("an iterable state after the last shard's end but before END resumes with END") {
+TEST_CASE("an iterable state that is taken after the last batch but before END resumes with END") {
   Iterable first(0, false);
   const Loader l = first.create();
   begin(l.get(), 0);
@@ -236,7 +234,7 @@ TEST_CASE("after a quarantined batch each shard resumes with its own state") {
 }
 
 // promise: state-iterable-included
-TEST_CASE("a shard's state that has room for a large batch is resumed with small ones") {
+TEST_CASE("a large state of a shard that was saved with large batches is resumed with small batches") {
   constexpr std::uint64_t state_bytes = 100'000;
   static std::uint64_t loaded;
   auto table = fresh<feedlane_dataset>();

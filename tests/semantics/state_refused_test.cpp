@@ -17,7 +17,7 @@ using namespace feedlane::test;
 using namespace feedlane::test::states;
 
 // promise: state-damaged
-TEST_CASE("every damaged byte and every cut of a state is E_CORRUPT or E_ABI, and no loader is created") {
+TEST_CASE("a state with any damaged byte or of another length is refused with E_CORRUPT or E_ABI") {
   Shuffled s;
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -47,7 +47,7 @@ TEST_CASE("every damaged byte and every cut of a state is E_CORRUPT or E_ABI, an
 }
 
 // promise: state-damaged
-TEST_CASE("a state of another data set, order, seed or kind is refused with what differs and both numbers") {
+TEST_CASE("a state of another length, order or seed is refused with the differing argument and both numbers") {
   Shuffled s;
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -75,7 +75,7 @@ TEST_CASE("a state of another data set, order, seed or kind is refused with what
 }
 
 // promise: state-damaged
-TEST_CASE("a state counts in samples, or in batches of the sampler, and the two are not mixed") {
+TEST_CASE("a loader whose sampler makes batches refuses a state that counts samples, and the reverse") {
   const auto state_after_one = [](Shuffled& s) {
     const Loader l = s.create();
     begin(l.get(), 0);
@@ -98,7 +98,7 @@ TEST_CASE("a state counts in samples, or in batches of the sampler, and the two 
 }
 
 // promise: state-damaged
-TEST_CASE("a batch that is held beyond its epoch has no state") {
+TEST_CASE("the state of a batch that is held beyond its epoch is refused with E_STATE") {
   Shuffled s;
   s.config.held = 2;
   const Loader l = s.create();
@@ -118,7 +118,7 @@ TEST_CASE("a batch that is held beyond its epoch has no state") {
 }
 
 // promise: state-damaged
-TEST_CASE("before the first epoch there is no state") {
+TEST_CASE("a loader has no state before its first epoch") {
   Shuffled s;
   const Loader l = s.create();
   Error e;
@@ -168,7 +168,7 @@ struct Own {
 }  // namespace
 
 // promise: state-custom-sampler
-TEST_CASE("a custom sampler's state is in the loader's by save and load, also for another number of workers") {
+TEST_CASE("a loader's state contains that of its custom sampler, and resumes with any number of workers") {
   for (const std::int32_t before : {0, 2})
     for (const std::int32_t after : {0, 2}) {
       CAPTURE(before);
@@ -189,7 +189,7 @@ TEST_CASE("a custom sampler's state is in the loader's by save and load, also fo
 }
 
 // promise: state-custom-sampler
-TEST_CASE("resumed with batches missing, a custom sampler has a state after every batch") {
+TEST_CASE("a loader with a custom sampler that was resumed with missing batches has a state after every batch") {
   Own order;
   Setup first(12, 1);
   first.sampler = order.sampler(true);
@@ -231,7 +231,7 @@ TEST_CASE("resumed with batches missing, a custom sampler has a state after ever
 }
 
 // promise: state-custom-refused
-TEST_CASE("a state with a custom sampler without save and load is refused by name") {
+TEST_CASE("the state of a loader whose custom sampler has no save and load is refused with E_UNSUPPORTED") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Own order;

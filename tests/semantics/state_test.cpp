@@ -55,7 +55,7 @@ TEST_CASE("a state after any batch of an epoch resumes with any number of worker
 }
 
 // promise: state-during-epoch
-TEST_CASE("with a sampler that makes the batches a state resumes after any of them") {
+TEST_CASE("with a sampler that makes batches a state resumes after any batch") {
   for (const std::int32_t workers : {0, 2}) {
     ShuffledBatches first;
     const Loader l = with_workers(first, workers).create();
@@ -79,7 +79,7 @@ TEST_CASE("with a sampler that makes the batches a state resumes after any of th
 }
 
 // promise: sampler-tokens-resume
-TEST_CASE("with batches by tokens a state resumes after any of them, with the same bytes and seeds") {
+TEST_CASE("with a tokens sampler a state resumes after any batch, with the same bytes and seeds") {
   const auto set_up = [](Setup& s) {
     auto config = fresh<feedlane_sampler_config>();
     config.max_tokens = 20;
@@ -113,7 +113,7 @@ TEST_CASE("with batches by tokens a state resumes after any of them, with the sa
 }
 
 // promise: state-named-batch
-TEST_CASE("a state of a held batch resumes after it, although later ones were taken") {
+TEST_CASE("a state of a held batch resumes after that batch, although later batches were taken") {
   Shuffled s;
   s.config.held = 4;
   const Loader l = s.workers(2).create();
@@ -140,7 +140,7 @@ TEST_CASE("a state of a held batch resumes after it, although later ones were ta
 }
 
 // promise: state-at-end, torch-resume
-TEST_CASE("a state at the end of an epoch resumes with the next one, which is whole") {
+TEST_CASE("a state at the end of an epoch resumes with the next epoch, which is complete") {
   Shuffled s;
   const Loader l = s.create();
   const std::vector<Taken> next = take_epoch(l.get(), 1);
@@ -156,7 +156,7 @@ TEST_CASE("a state at the end of an epoch resumes with the next one, which is wh
 }
 
 // promise: state-other-workers
-TEST_CASE("in a state a failed batch counts as yielded, a following one does not") {
+TEST_CASE("a state counts a failed batch as yielded, and resumes with the batch after it") {
   Shuffled s;
   s.plan.fail_index = 17;
   const Loader l = s.create();
@@ -175,7 +175,7 @@ TEST_CASE("in a state a failed batch counts as yielded, a following one does not
 }
 
 // promise: state-out-of-order
-TEST_CASE("out of order, a state contains the batches yielded early, and they don't come again") {
+TEST_CASE("with out_of_order a state records batches that were yielded early, and they are not yielded again") {
   int ahead = 0;
   for (std::size_t after = 1; after < 27; after += 5) {
     Shuffled s(2);
@@ -230,7 +230,7 @@ TEST_CASE("out of order, a state contains the batches yielded early, and they do
 }
 
 // promise: state-out-of-order
-TEST_CASE("out of order, a resumed loader can be saved and resumed again") {
+TEST_CASE("with out_of_order a resumed loader can be saved and resumed again") {
   for (std::size_t first = 2; first < 8; first++) {
     const Gate gate;
     Shuffled s(2);
@@ -275,7 +275,7 @@ TEST_CASE("out of order, a resumed loader can be saved and resumed again") {
 }
 
 // promise: state-failed-begin, descriptors-resumed
-TEST_CASE("a failed begin of a resumed loader can be repeated, and resumes") {
+TEST_CASE("a resumed loader whose begin failed resumes with the next begin") {
   Shuffled s;
   const Loader l = s.create();
   const std::vector<Taken> expected = take_epoch(l.get(), 0);
@@ -325,7 +325,7 @@ void note(const std::vector<Taken>& taken, Seeds& seeds) {
 }  // namespace
 
 // promise: seed-after-resume, state-other-world
-TEST_CASE("another world shares what is left, with the original seeds") {
+TEST_CASE("another number of ranks shares the rest of an epoch, with the original seeds") {
   constexpr std::int32_t world = 4;
   Seeds expected;
   for (std::int32_t rank = 0; rank < world; rank++) note(take_epoch(Rank(world, rank).create().get(), 2), expected);
@@ -370,7 +370,7 @@ TEST_CASE("another world shares what is left, with the original seeds") {
 }
 
 // promise: state-other-world
-TEST_CASE("with batches yielded early another world is refused by name") {
+TEST_CASE("a state with batches that were yielded early is refused with another number of ranks") {
   const Gate gate;
   Rank s(1, 0, 2);
   s.config.out_of_order = 1;
@@ -483,7 +483,7 @@ TEST_CASE("a trainer killed again and again resumes, each time with another numb
 }
 
 // promise: seed-after-resume
-TEST_CASE("a resumed loader says how many batches the epoch has, with those that were yielded before") {
+TEST_CASE("a resumed loader reports the epoch's number of batches, including those that were yielded before") {
   State state;
   for (const bool is_resumed : {false, true}) {
     Shuffled s;

@@ -157,7 +157,7 @@ std::string path_of(const char* name) { return "/tmp/feedlane-" + std::to_string
 
 // promise: fault-closed-stdio, worker-closed-stdio
 TEST_CASE(
-    "closed stdio: a trainer with forked workers, or inline, has no descriptor below 3, and prints change no batch") {
+    "closed stdio: trainers with or without forked workers have no descriptor below 3, and prints change no batch") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     with_closed_stdio([&](Findings& f, const Numbers& closed) {
@@ -171,7 +171,7 @@ TEST_CASE(
 }
 
 // promise: fault-closed-stdio
-TEST_CASE("closed stdio: a worker program that the library starts finds these descriptors open, on /dev/null") {
+TEST_CASE("closed stdio: a worker program that the library starts has the closed descriptors open on /dev/null") {
   with_closed_stdio([&](Findings& f, const Numbers& closed) {
     Setup s(8);
     s.workers(2);
@@ -189,8 +189,7 @@ TEST_CASE("closed stdio: a worker program that the library starts finds these de
 }
 
 // promise: fault-closed-stdio
-TEST_CASE(
-    "closed stdio: workers of another parent, and threads, have no descriptor below 3, and prints change no batch") {
+TEST_CASE("closed stdio: external workers and worker threads have no descriptor below 3, and prints change no batch") {
   with_closed_stdio([&](Findings& f, const Numbers& closed) {
     Printing s(closed);
     s.external(2);
@@ -319,8 +318,7 @@ TEST_CASE("closed stdio: monitors and pools have no descriptor below 3") {
 }
 
 // promise: fault-closed-stdio
-TEST_CASE(
-    "closed stdio: a worker's socket may be its standard input, which is closed when the library has taken it over") {
+TEST_CASE("closed stdio: a worker's socket may be descriptor 0, which is closed when the library has taken it over") {
   CHECK(in_child([](Findings& f) {
           Printing s({0});
           s.external(1);
@@ -339,7 +337,8 @@ TEST_CASE(
 }
 
 // promise: fault-closed-stdio
-TEST_CASE("closed stdio: without free numbers above 2 each handle is E_OS, and nothing is left open") {
+TEST_CASE(
+    "closed stdio: without free descriptors above 2 each handle fails with E_OS, and no descriptor is left open") {
   with_closed_stdio([&](Findings& f, const Numbers& closed) {
     Printing s(closed);
     s.forked(0, s.dataset);

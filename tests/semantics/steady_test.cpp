@@ -201,13 +201,13 @@ void check(const Counts& found, std::int64_t needed) {
 }  // namespace
 
 // promise: steady-no-system-calls
-TEST_CASE("a million batches inline take no system call, no allocation and no page fault") {
+TEST_CASE("a million batches without workers cause no system call, no allocation and no page fault") {
   if (!run(run_in_one_thread)) return skip("system calls can't be filtered here");
   check(shared->trainer, batches);
 }
 
 // promise: steady-no-system-calls
-TEST_CASE("trainer and worker processes that don't wait make no system call, no allocation and no page fault") {
+TEST_CASE("trainer and worker processes that don't wait cause no system call, no allocation and no page fault") {
   if (!run(run_pair)) return skip("system calls can't be filtered here");
   for (const bool is_worker : {false, true}) {
     CAPTURE(is_worker);

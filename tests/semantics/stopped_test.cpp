@@ -107,7 +107,7 @@ void check(const Case& o) {
 }  // namespace
 
 // promise: fault-all-stopped, trainer-stopped
-TEST_CASE("when a trainer and its workers are stopped for longer than the deadline no worker counts as hung") {
+TEST_CASE("no worker counts as hung when trainer and workers are stopped for longer than the deadline") {
   // It knows that it hasn't looked for half of the deadline, in `next` or elsewhere, and every worker has its whole time
   // again.
   for (const Case& o : {Case{"in next", 300 * millisecond, 700 * millisecond, 0, false},

@@ -40,7 +40,7 @@ struct Stuck {
 }  // namespace
 
 // promise: dispatch-least-loaded, worker-slow-sample
-TEST_CASE("tasks queued behind a stuck sample are made by the others, still in order") {
+TEST_CASE("tasks queued behind a stuck sample are made by other workers, and batches stay in order") {
   for (const char* form : {"get", "pull"}) {
     Stuck stuck(form);
     const Loader l = stuck.s.create();
@@ -57,14 +57,14 @@ TEST_CASE("tasks queued behind a stuck sample are made by the others, still in o
     for (const Taken& t : all) CHECK(t.attempt == 0);
     CHECK(stats_of(l.get()).redispatched == 0);
     CHECK(stats_of(l.get()).invalid_results == 0);
-    // Nobody is stuck any more, but tasks go to and fro.
+    // No worker is stuck any more, but workers still take tasks from each other.
     for (std::int64_t epoch = 1; epoch < 20; epoch++) check_sequence(take_epoch(l.get(), epoch), samples, 1);
     CHECK(stats_of(l.get()).invalid_results == 0);
   }
 }
 
 // promise: dispatch-least-loaded
-TEST_CASE("a stuck worker whose tasks were given away can be killed") {
+TEST_CASE("after a stuck worker whose tasks were taken over is killed, another worker makes its sample") {
   Stuck stuck;
   const Reports reports;
   stuck.s.plan.report_fd = reports.fd();
@@ -92,7 +92,7 @@ TEST_CASE("a stuck worker whose tasks were given away can be killed") {
 }
 
 // promise: dispatch-least-loaded
-TEST_CASE("tasks sent later behind a stuck sample are made by the others too") {
+TEST_CASE("tasks sent later to a worker with a stuck sample are made by the other worker") {
   const Gate gate;
   Setup s(400);
   s.plan.gate_fd = gate.fd();
@@ -114,7 +114,7 @@ TEST_CASE("tasks sent later behind a stuck sample are made by the others too") {
 }
 
 // promise: dispatch-least-loaded
-TEST_CASE("tasks that take no time are taken back and forth, and none is lost, made twice or declined") {
+TEST_CASE("very short tasks that workers take from each other are not lost, not made twice and not declined") {
   Setup s(20'000);
   s.config.prefetch_factor = 16;
   const Loader l = s.workers(3).create();
@@ -126,7 +126,7 @@ TEST_CASE("tasks that take no time are taken back and forth, and none is lost, m
 }
 
 // promise: dispatch-round-robin
-TEST_CASE("with round-robin dispatch batches wait for their worker") {
+TEST_CASE("with round-robin dispatch each batch waits for its own worker, also for a stuck one") {
   Stuck stuck;
   stuck.s.config.dispatch = FEEDLANE_DISPATCH_ROUND_ROBIN;
   const Loader l = stuck.s.create();

@@ -74,9 +74,7 @@ void take_with_one_in_hand(feedlane_loader* l, std::int64_t from, std::int64_t s
 }  // namespace
 
 // promise: fault-survives-sigkill, stuck-survives-sigkill
-TEST_CASE(
-    "batches of a worker that survives SIGKILL are made by the others, also in later epochs, and it is replaced after "
-    "its end") {
+TEST_CASE("other workers make the batches of a worker that survives SIGKILL, which is replaced when it exits") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
     Stuck stuck(40, 2, 5);
@@ -96,11 +94,10 @@ TEST_CASE(
     const std::vector<Taken> second = take_epoch(l.get(), 1);
     check_sequence(second, 40, 1);
     for (const Taken& t : second) CHECK(t.worker == 1 - undead);
-    CHECK_MESSAGE(std::chrono::steady_clock::now() - before < std::chrono::seconds(60),
-                  "nobody waits for what doesn't end");
+    CHECK_MESSAGE(std::chrono::steady_clock::now() - before < std::chrono::seconds(60), "no call waits for the worker");
     CHECK(stats_of(l.get()).hung == 1);
     CHECK(stats_of(l.get()).restarts == 0);
-    CHECK_MESSAGE(stats_of(l.get()).slots_free == stats_of(l.get()).slots - 1, "what it had in hand");
+    CHECK_MESSAGE(stats_of(l.get()).slots_free == stats_of(l.get()).slots - 1, "the worker keeps one slot");
     stuck.file.let_go();
     REQUIRE(eventually([&] {
       (void)feedlane_loader_poll(l.get(), nullptr);
@@ -131,7 +128,7 @@ TEST_CASE("stop returns E_HUNG for a worker that survives SIGKILL, and a later e
 }
 
 // promise: fault-survives-sigkill
-TEST_CASE("a signal that lands in the thread that stops does not end the wait for a worker that survives SIGKILL") {
+TEST_CASE("a signal to the thread that calls stop does not end its wait for a worker that survives SIGKILL") {
   Stuck stuck(20, 2, 3);
   const Loader l = stuck.s.create();
   check_sequence(take_epoch(l.get(), 0), 20, 1);
@@ -157,8 +154,7 @@ TEST_CASE("a signal that lands in the thread that stops does not end the wait fo
 }
 
 // promise: fault-survives-sigkill
-TEST_CASE(
-    "stop returns E_HUNG for a worker that survives SIGKILL, though a consumer of the loader has something to say") {
+TEST_CASE("stop returns E_HUNG for a worker that survives SIGKILL although a consumer has left the loader") {
   Stuck stuck(20, 2, 3);
   stuck.s.config.share = FEEDLANE_SHARE_EVERY;
   const Loader feeder = stuck.s.create();
@@ -174,7 +170,7 @@ TEST_CASE(
 }
 
 // promise: fault-survives-sigkill, stuck-only-worker
-TEST_CASE("if the only worker survives SIGKILL next returns E_HUNG until its end, then the epoch continues") {
+TEST_CASE("if the only worker survives SIGKILL, next returns E_HUNG until the worker exits, then the epoch continues") {
   Stuck stuck(12, 1, 4);
   const Loader l = stuck.s.create();
   begin(l.get(), 0);
@@ -185,7 +181,7 @@ TEST_CASE("if the only worker survives SIGKILL next returns E_HUNG until its end
     CHECK(take(l.get(), &e).status == FEEDLANE_E_HUNG);
     CHECK(std::string(e.argument) == "worker");
   }
-  CHECK_MESSAGE(feedlane_loader_poll(l.get(), nullptr) == FEEDLANE_AGAIN, "it is news");
+  CHECK_MESSAGE(feedlane_loader_poll(l.get(), nullptr) == FEEDLANE_AGAIN, "poll reports the error");
   stuck.file.let_go();
   Taken next = take(l.get());
   while (next.status == FEEDLANE_E_HUNG) next = take(l.get());
@@ -196,7 +192,7 @@ TEST_CASE("if the only worker survives SIGKILL next returns E_HUNG until its end
 }
 
 // promise: fault-survives-sigkill, stuck-all-but-one
-TEST_CASE("if all workers but one survive SIGKILL and all allowed batches are held that one makes everything") {
+TEST_CASE("if all workers but one survive SIGKILL and all allowed batches are held, that worker makes all batches") {
   for (const std::int32_t dispatch : {FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN}) {
     CAPTURE(dispatch);
     Stuck stuck(60, 4, 10, 3);
@@ -211,8 +207,7 @@ TEST_CASE("if all workers but one survive SIGKILL and all allowed batches are he
 
 // promise: fault-survives-sigkill, stuck-no-slot
 TEST_CASE(
-    "a budget that leaves no slot beside a worker that survives SIGKILL is E_HUNG with both numbers, and nothing is "
-    "lost") {
+    "next fails with E_HUNG if a worker that survives SIGKILL leaves no slot in the budget, and no batch is lost") {
   Stuck stuck(12, 2, 4);
   stuck.s.config.held = 1;
   stuck.s.config.arena_bytes = 2 * 4096;
@@ -234,7 +229,7 @@ TEST_CASE(
 }
 
 // promise: fault-survives-sigkill, stuck-every-worker
-TEST_CASE("a batch whose every worker survives SIGKILL is E_QUARANTINED, that batch only") {
+TEST_CASE("a batch whose workers all survive SIGKILL fails with E_QUARANTINED, and all other batches are yielded") {
   Stuck stuck(20, 3, 6);
   stuck.s.plan.stuck_attempts = 100;
   stuck.s.config.max_kills_per_batch = 2;
@@ -253,8 +248,7 @@ TEST_CASE("a batch whose every worker survives SIGKILL is E_QUARANTINED, that ba
 
 // promise: fault-survives-sigkill, stuck-shard
 TEST_CASE(
-    "the rest of the shard of a worker that survives SIGKILL is lost, which is reported once an epoch; the others "
-    "continue") {
+    "the rest of the shard of a worker that survives SIGKILL is lost, with one error per epoch; the others continue") {
   Stuck stuck(1, 2, 5);
   stuck.s.plan.stuck_worker = 1;
   stuck.s.config.iterable = 1;

@@ -60,7 +60,7 @@ bool is_quiet(Gated& g) {
 }  // namespace
 
 // promise: next-has-timeout, next-usable-after-timeout, torch-timeout
-TEST_CASE("next keeps its timeout although other batches arrive, and the loader stays usable") {
+TEST_CASE("next returns TIMEOUT in time although other batches arrive, and the loader stays usable") {
   Gated g(0);
   begin(g.get(), 0);
   const auto before = std::chrono::steady_clock::now();
@@ -104,14 +104,14 @@ TEST_CASE("batches that arrive during next don't restart its timeout") {
     after = so_far();
   }
   CHECK_MESSAGE(after > before, "batches arrived during the timeout");
-  CHECK_MESSAGE(eventually([&] { return so_far() > after; }), "and go on to");
+  CHECK_MESSAGE(eventually([&] { return so_far() > after; }), "batches go on arriving");
   closed.open();
   CHECK(take_rest(l.get()).size() == 400);
   (void)::munmap(shared, sizeof *made);
 }
 
 // promise: next-negative-timeout
-TEST_CASE("a negative timeout of next is refused by name, and no batch is taken") {
+TEST_CASE("a negative timeout of next is refused with the argument's name, and no batch is taken") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     Setup s(12, 2);
@@ -158,7 +158,7 @@ TEST_CASE("a release from another thread wakes a trainer that waits in next for 
 }
 
 // promise: fault-ctrl-c-interrupts
-TEST_CASE("an interrupt from another thread ends the wait in next, and nothing is lost") {
+TEST_CASE("an interrupt from another thread ends the wait in next, and no batch is lost") {
   Gated g(0);
   begin(g.get(), 0);
   std::thread other([&] {
@@ -173,7 +173,7 @@ TEST_CASE("an interrupt from another thread ends the wait in next, and nothing i
 }
 
 // promise: fault-ctrl-c-interrupts
-TEST_CASE("after an interrupt the next call of next is INTERRUPTED, once, even with a batch ready") {
+TEST_CASE("after an interrupt exactly one call of next returns INTERRUPTED, even if a batch is ready") {
   Gated g(-1);
   begin(g.get(), 0);
   CHECK(feedlane_loader_interrupt(g.get()) == FEEDLANE_OK);
@@ -183,7 +183,7 @@ TEST_CASE("after an interrupt the next call of next is INTERRUPTED, once, even w
 }
 
 // promise: fault-ctrl-c-interrupts
-TEST_CASE("after an interrupt poll returns AGAIN and leaves INTERRUPTED to next") {
+TEST_CASE("after an interrupt, poll returns AGAIN until next has returned INTERRUPTED") {
   Gated g(-2);
   begin(g.get(), 0);
   CHECK(feedlane_loader_interrupt(g.get()) == FEEDLANE_OK);
@@ -196,7 +196,7 @@ TEST_CASE("after an interrupt poll returns AGAIN and leaves INTERRUPTED to next"
 }
 
 // promise: fault-ctrl-c-interrupts, trainer-signal
-TEST_CASE("a signal that lands in the waiting thread ends the wait with INTERRUPTED") {
+TEST_CASE("a signal to the waiting thread ends the wait with INTERRUPTED") {
   struct sigaction action {};
   struct sigaction before {};
   action.sa_handler = [](int) {};
@@ -225,7 +225,7 @@ TEST_CASE("a signal that lands in the waiting thread ends the wait with INTERRUP
 }
 
 // promise: next-foreign-loop
-TEST_CASE("a foreign loop takes a whole epoch with arm and poll(2), and sleeps while there is nothing to take") {
+TEST_CASE("a foreign event loop takes a whole epoch with arm and poll(2), and sleeps while no batch is ready") {
   Gated g(4);
   begin(g.get(), 0);
   wait_until_ready(g.get(), 2);
@@ -270,7 +270,7 @@ TEST_CASE("poll returns AGAIN when a batch or the end is ready, and 0 when not")
 }
 
 // promise: fault-worker-dies
-TEST_CASE("poll detects deaths and replaces workers, without next") {
+TEST_CASE("poll detects killed workers and replaces them, without a call of next") {
   Gated g(0, 1);
   begin(g.get(), 0);
   const auto first = g.reports.wait_for(Report::began);
@@ -291,7 +291,7 @@ TEST_CASE("poll detects deaths and replaces workers, without next") {
 }
 
 // promise: next-foreign-loop
-TEST_CASE("a death wakes a foreign loop that is asleep") {
+TEST_CASE("the death of a worker wakes a foreign event loop that is asleep") {
   Gated g(0, 1);
   begin(g.get(), 0);
   const auto first = g.reports.wait_for(Report::began);
@@ -303,7 +303,7 @@ TEST_CASE("a death wakes a foreign loop that is asleep") {
 
 // Bells are edge-triggered inside, the descriptor as a whole is not: whoever polls it by edges loses nothing.
 // promise: next-foreign-loop
-TEST_CASE("an edge-triggered foreign loop over a duplicate of the descriptor loses no wake-up") {
+TEST_CASE("an edge-triggered foreign event loop with a duplicate of the descriptor loses no wake-up") {
   Gated g(-1, 2, 600);  // what they report fits a pipe
   const int copy = ::dup(g.fd);
   const int set = ::epoll_create1(EPOLL_CLOEXEC);
@@ -333,7 +333,7 @@ TEST_CASE("an edge-triggered foreign loop over a duplicate of the descriptor los
 }
 
 // promise: next-has-timeout
-TEST_CASE("time that next waits for a batch is counted, asleep or spinning, and none for a ready batch") {
+TEST_CASE("the time that next waits for a batch, asleep or spinning, is counted, and is zero for a ready batch") {
   Gated g(0);
   begin(g.get(), 0);
   const std::uint64_t before = stats_of(g.get()).wait_ns;
@@ -348,7 +348,7 @@ TEST_CASE("time that next waits for a batch is counted, asleep or spinning, and 
 }
 
 // promise: next-has-timeout
-TEST_CASE("a wait that ends before next would sleep is counted whole") {
+TEST_CASE("a wait that ends before next would sleep is counted completely") {
   Gated g(0, 1);
   begin(g.get(), 0);
   REQUIRE(g.reports.wait_for(Report::began));
@@ -359,7 +359,7 @@ TEST_CASE("a wait that ends before next would sleep is counted whole") {
 }
 
 // promise: next-has-timeout
-TEST_CASE("a batch that a call which may not wait has asked for in vain counts as waited for") {
+TEST_CASE("a batch counts as waited for if an earlier next with timeout 0 did not get it") {
   for (const bool has_asked : {false, true}) {
     CAPTURE(has_asked);
     Gated g(0);
@@ -376,7 +376,7 @@ TEST_CASE("a batch that a call which may not wait has asked for in vain counts a
 }
 
 // promise: next-foreign-loop
-TEST_CASE("a deadline wakes a foreign loop that is asleep") {
+TEST_CASE("a deadline wakes a foreign event loop that is asleep") {
   int never[2] = {-1, -1};
   REQUIRE(::pipe(never) == 0);
   Setup s(4);
@@ -399,7 +399,8 @@ TEST_CASE("a deadline wakes a foreign loop that is asleep") {
 }
 
 // promise: next-foreign-loop
-TEST_CASE("a foreign loop's sleep is no wait for data before an epoch has begun, nor after it was given up") {
+TEST_CASE(
+    "the sleep of a foreign event loop before an epoch begins, or after it is stopped, is not counted as a wait") {
   Gated g(0);
   const auto sleep = [&] {
     REQUIRE(eventually([&] {

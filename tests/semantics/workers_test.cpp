@@ -97,7 +97,7 @@ TEST_CASE("each worker has its own seed, the base seed plus its number, the same
 }
 
 // promise: seed-per-worker
-TEST_CASE("a worker knows the epoch in which it was started, so that its random numbers need not repeat") {
+TEST_CASE("a worker knows the epoch in which it was started") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
     Remembering s(6, 2);
@@ -123,7 +123,7 @@ TEST_CASE("without a configured seed the workers of two loaders have different s
 }
 
 // promise: seed-any-workers
-TEST_CASE("seeds of samples are the same without workers, with one and with 64, also out of order") {
+TEST_CASE("the seeds of samples are the same with 0, 1 and 64 workers, also with out_of_order") {
   constexpr std::int64_t rows = 300;
   for (const std::int32_t workers : {0, 1, 64})
     for (const std::int32_t out_of_order : {0, 1}) {
@@ -147,7 +147,7 @@ TEST_CASE("seeds of samples are the same without workers, with one and with 64, 
 }
 
 // promise: start-fork, torch-kept-copy
-TEST_CASE("kept workers keep their copy of the data set, new ones start with the trainer's") {
+TEST_CASE("kept workers keep their copy of the data set, and new workers start with the trainer's copy") {
   for (const std::int32_t keep : {0, 1}) {
     CAPTURE(keep);
     Remembering s(8, 2);
@@ -162,7 +162,7 @@ TEST_CASE("kept workers keep their copy of the data set, new ones start with the
 }
 
 // promise: torch-affinity
-TEST_CASE("an affinity that open sets lasts for the worker's life") {
+TEST_CASE("a CPU affinity that the data set's open sets lasts until the worker exits") {
   cpu_set_t mine;
   CPU_ZERO(&mine);
   REQUIRE(::sched_getaffinity(0, sizeof mine, &mine) == 0);
@@ -185,11 +185,11 @@ TEST_CASE("an affinity that open sets lasts for the worker's life") {
   cpu_set_t after;
   CPU_ZERO(&after);
   REQUIRE(::sched_getaffinity(0, sizeof after, &after) == 0);
-  CHECK_MESSAGE(CPU_EQUAL(&mine, &after), "and for nobody else");
+  CHECK_MESSAGE(CPU_EQUAL(&mine, &after), "the trainer keeps its own affinity");
 }
 
 // promise: error-open-reported, torch-open-errors
-TEST_CASE("a data set that can't be opened is E_INIT of that worker; the next begin may succeed") {
+TEST_CASE("a data set that can't be opened fails with E_INIT and the worker's number, and the next begin may succeed") {
   for (const std::int32_t workers : {0, 1, 3}) {
     CAPTURE(workers);
     Remembering s(8, workers);
@@ -254,7 +254,7 @@ TEST_CASE("a hundred descriptors are enough for many held batches, over several 
 }
 
 // promise: end-leaves-nothing, torch-dropped-at-10, torch-early-exit
-TEST_CASE("leaving a loop early with kept workers leaves nothing behind, at any batch") {
+TEST_CASE("destroying a loader with kept workers after any batch of an epoch leaves no child process") {
   for (const int taken : {0, 1, 10}) {
     CAPTURE(taken);
     Remembering s(30, 3);
@@ -270,7 +270,7 @@ TEST_CASE("leaving a loop early with kept workers leaves nothing behind, at any 
 }
 
 // promise: start-fork, torch-interleaved
-TEST_CASE("several loaders with forked workers can be interleaved, one of them with shards") {
+TEST_CASE("batches of several loaders with forked workers, one of them with shards, can be taken in turn") {
   std::array<Remembering, 2> maps{{{20, 2}, {20, 3}}};
   Setup shards(0, 2);
   auto table = fresh<feedlane_dataset>();
@@ -402,7 +402,7 @@ void live_with_programs(Findings& f, bool iterable, Cause cause, int report_fd) 
 }  // namespace
 
 // promise: fault-trainer-killed, torch-proper-exit, torch-dropped-at-10
-TEST_CASE("map-style and iterable loaders, with and without workers, leave nothing behind whatever goes wrong") {
+TEST_CASE("map-style and iterable loaders, with and without workers, leave no process behind, whatever fails") {
   for (const bool iterable : {false, true})
     for (const std::int32_t workers : {0, 2})
       for (const Cause cause : {Cause::nothing, Cause::error_in_trainer, Cause::error_in_worker, Cause::worker_killed,
@@ -418,7 +418,7 @@ TEST_CASE("map-style and iterable loaders, with and without workers, leave nothi
         int opened = 0;
         for (const Report& r : reports.drain()) {
           opened++;
-          CHECK_MESSAGE(eventually([&] { return !is_running(static_cast<pid_t>(r.pid)); }), "nobody is left behind");
+          CHECK_MESSAGE(eventually([&] { return !is_running(static_cast<pid_t>(r.pid)); }), "no worker is left behind");
         }
         const bool replaced = cause == Cause::worker_killed && workers != 0;
         CHECK(opened >= (workers == 0 ? 1 : workers + (replaced ? 1 : 0)));
@@ -426,7 +426,7 @@ TEST_CASE("map-style and iterable loaders, with and without workers, leave nothi
 }
 
 // promise: torch-proper-exit
-TEST_CASE("loaders with spawned workers, map-style and iterable, leave nothing behind whatever goes wrong") {
+TEST_CASE("map-style and iterable loaders with spawned workers leave no process behind, whatever fails") {
   for (const bool iterable : {false, true})
     for (const Cause cause : {Cause::nothing, Cause::error_in_trainer, Cause::error_in_worker, Cause::worker_killed,
                               Cause::trainer_killed}) {
@@ -440,7 +440,7 @@ TEST_CASE("loaders with spawned workers, map-style and iterable, leave nothing b
       int opened = 0;
       for (const Report& r : reports.drain()) {
         opened += r.what == Report::opened ? 1 : 0;
-        CHECK_MESSAGE(eventually([&] { return !is_running(static_cast<pid_t>(r.pid)); }), "nobody is left behind");
+        CHECK_MESSAGE(eventually([&] { return !is_running(static_cast<pid_t>(r.pid)); }), "no worker is left behind");
       }
       CHECK(opened >= (cause == Cause::worker_killed ? 3 : 2));
     }

@@ -46,7 +46,7 @@ struct Later {
 
 }  // namespace
 
-TEST_CASE("fields follow each other, each with room for all rows, at multiples of 256") {
+TEST_CASE("each field begins at a multiple of 256 bytes after the field before, and has room for all rows") {
   const Fields fields =
       declared({field("image", {3, 5, 7}), field("label", {}, {0, 64, 1}), field("pair", {2}, {1, 8, 4})}, 10);
   REQUIRE(fields.all().size() == 3);
@@ -59,14 +59,14 @@ TEST_CASE("fields follow each other, each with room for all rows, at multiples o
   CHECK(fields.slot_bytes() == 4352 + 256 + 256);
 }
 
-TEST_CASE("a field of no bytes takes no room, and a slot is never empty") {
+TEST_CASE("a field of 0 bytes takes no room, but a slot has at least 256 bytes") {
   const Fields fields = declared({field("none", {0, 4}), field("also", {5, 0})}, 3);
   CHECK(fields.all()[0].row_bytes == 0);
   CHECK(fields.all()[1].offset == 0);
   CHECK(fields.slot_bytes() == shm::tensor_alignment);
 }
 
-TEST_CASE("a field may take all of the largest slot") {
+TEST_CASE("a field may fill the largest slot, and a larger field is refused") {
   const auto most = static_cast<std::int64_t>(shm::max_slot_bytes);
   const Fields fields = declared({field("x", {most / 8, 2})}, 1);
   CHECK(fields.slot_bytes() == shm::max_slot_bytes);
@@ -80,7 +80,7 @@ TEST_CASE("a field may take all of the largest slot") {
   CHECK(too_large.declare(beyond, 1, 1, error) == FEEDLANE_E_ARGUMENT);
 }
 
-TEST_CASE("an empty dimension doesn't hide that the product of the others exceeds the largest slot") {
+TEST_CASE("a field whose other dimensions exceed the largest slot is refused even if one dimension is 0") {
   for (std::size_t empty = 0; empty < 3; empty++) {
     feedlane_field f = field("x", {std::int64_t{1} << 40, std::int64_t{1} << 40, std::int64_t{1} << 40});
     f.shape[empty] = 0;
@@ -91,7 +91,7 @@ TEST_CASE("an empty dimension doesn't hide that the product of the others exceed
   }
 }
 
-TEST_CASE("lanes of 0 means 1, and every DLPack type of whole bytes is accepted") {
+TEST_CASE("a dtype's lanes of 0 count as 1, and every DLPack type of whole bytes is accepted") {
   for (const int code : {0, 1, 2, 4, 5, 6}) {
     const Fields fields = declared({field("x", {2}, {static_cast<std::uint8_t>(code), 128, 0})}, 1);
     CHECK(fields.all()[0].dtype.lanes == 1);
@@ -99,7 +99,7 @@ TEST_CASE("lanes of 0 means 1, and every DLPack type of whole bytes is accepted"
   }
 }
 
-TEST_CASE("each invalid declaration is refused with its name and what was found") {
+TEST_CASE("each invalid field declaration is refused with the argument's name and both numbers") {
   struct Refusal {
     const char* argument;
     std::int64_t found, needed;
@@ -150,7 +150,7 @@ TEST_CASE("names of 31 bytes, and names with a common prefix, are accepted") {
   CHECK(fields.all()[0].name == longest);
 }
 
-TEST_CASE("all fields together may fill the largest slot to the last byte, no more") {
+TEST_CASE("all fields together may fill the largest slot, and one more byte is refused") {
   const std::int64_t half = std::int64_t{1} << 39;
   constexpr feedlane_dtype u8{1, 8, 1};
   const Fields fields = declared({field("a", {half}, u8), field("b", {half - 256}, u8), field("c", {256}, u8)}, 1);
@@ -183,7 +183,7 @@ TEST_CASE("a sample has 1 to 64 fields") {
   CHECK(fields.declare(many.data(), 64, 1, error) == FEEDLANE_OK);
 }
 
-TEST_CASE("elements of a later header are accepted while their unknown members are zero") {
+TEST_CASE("field structs of a later header are accepted if their unknown members are zero") {
   Later later[2] = {{field("a", {1}), 0}, {field("b", {2}), 0}};
   for (Later& l : later) l.field.size = sizeof(Later);
   Error error;
@@ -200,7 +200,7 @@ TEST_CASE("elements of a later header are accepted while their unknown members a
   CHECK(error.needed == sizeof(feedlane_field));
 }
 
-TEST_CASE("elements of an earlier header are accepted; they are closer together, and missing members are zero") {
+TEST_CASE("shorter field structs of an earlier header are accepted, and their missing members are zero") {
   constexpr std::size_t size = offsetof(feedlane_field, shape) + 2 * sizeof(std::int64_t);
   std::byte memory[2 * size + sizeof(feedlane_field)];
   std::memset(memory, 0x55, sizeof memory);  // behind the last: must not be read
@@ -226,7 +226,7 @@ TEST_CASE("elements of an earlier header are accepted; they are closer together,
   CHECK(std::string(error.argument) == "config.fields[0].dtype.bits");
 }
 
-TEST_CASE("an element may take up to a mebibyte") {
+TEST_CASE("a field struct may have up to 1 MiB, and a larger one is refused") {
   constexpr std::size_t most = std::size_t{1} << 20;
   for (const std::size_t size : {most, most + 8}) {
     std::vector<std::uint64_t> memory(size / 8);
@@ -240,7 +240,7 @@ TEST_CASE("an element may take up to a mebibyte") {
   }
 }
 
-TEST_CASE("elements without room for a name, of odd or of mixed sizes are refused") {
+TEST_CASE("field structs that are too small for a name, of odd size or of mixed sizes are refused") {
   for (const std::size_t size :
        {std::size_t{0}, std::size_t{8}, sizeof(feedlane_field) - 4, sizeof(feedlane_field) + 1}) {
     feedlane_field two[3] = {field("a", {1}), field("b", {1}), field("c", {1})};
@@ -260,7 +260,7 @@ TEST_CASE("elements without room for a name, of odd or of mixed sizes are refuse
   }
 }
 
-TEST_CASE("a worker reads the same layout from control as the trainer declared") {
+TEST_CASE("a worker reads the layout that the trainer declared from the control segment") {
   const Fields trainer =
       declared({field("image", {3, 5}), field("label", {}, {0, 64, 1}), field("v", {2}, {5, 128, 2})}, 9);
   shm::FieldRecord records[3] = {};
@@ -287,7 +287,7 @@ TEST_CASE("a worker reads the same layout from control as the trainer declared")
   CHECK(form[0].shape[1] == 5);
 }
 
-TEST_CASE("a worker of a loader with empty fields alone has a slot that is not empty, as the trainer has") {
+TEST_CASE("if all fields are empty, a worker's slot has the same size as the trainer's") {
   const Fields trainer = declared({field("none", {0, 4})}, 9);
   shm::FieldRecord record{};
   trainer.write(&record);
@@ -297,14 +297,14 @@ TEST_CASE("a worker of a loader with empty fields alone has a slot that is not e
   CHECK(worker.slot_bytes() == trainer.slot_bytes());
 }
 
-TEST_CASE("a worker of a loader without declared fields needs no room for them: a slot may be small") {
+TEST_CASE("without declared fields a worker's layout needs 0 bytes of a slot") {
   Error error;
   Fields worker;
   REQUIRE(worker.read(nullptr, 0, 9, error) == FEEDLANE_OK);
   CHECK(worker.slot_bytes() == 0);
 }
 
-TEST_CASE("field records in control that no declaration produces are E_CORRUPT") {
+TEST_CASE("a worker refuses invalid field records in the control segment with E_CORRUPT") {
   const Fields trainer = declared({field("a", {3}), field("b", {3})}, 2);
   struct Change {
     const char* name;

@@ -13,7 +13,7 @@ using namespace feedlane::test;
 namespace arena = feedlane::arena;
 namespace shm = feedlane::shm;
 
-TEST_CASE("a failure has its text, its traceback, its row and whether it is transient") {
+TEST_CASE("a failure is read with its text, traceback, row and transient flag") {
   Memory m;
   for (const bool transient : {false, true}) {
     arena::write_failure(m.slot, task, 3, transient, "no such file", "line 1\nline 2", 0);
@@ -38,7 +38,7 @@ TEST_CASE("a failure may have no row, no text and no traceback") {
   CHECK(position == -1);
 }
 
-TEST_CASE("a long text or traceback is cut: to a line, to the slot, to 64 KiB") {
+TEST_CASE("a long text is cut to 383 bytes, and a long traceback to the slot's size and to 64 KiB") {
   for (const std::size_t room : {std::size_t{0}, std::size_t{100000}}) {
     Memory m;
     if (room != 0) {
@@ -60,7 +60,7 @@ TEST_CASE("a long text or traceback is cut: to a line, to the slot, to 64 KiB") 
   }
 }
 
-TEST_CASE("a traceback above the limit is E_CORRUPT, however large the slot: gigabytes are never copied") {
+TEST_CASE("a traceback of more than 64 KiB is E_CORRUPT, even if the slot is larger") {
   Memory m;
   m.slot.payload_bytes = std::uint64_t{1} << 40;
   arena::write_failure(m.slot, task, 0, false, "x", "", 0);
@@ -71,7 +71,7 @@ TEST_CASE("a traceback above the limit is E_CORRUPT, however large the slot: gig
   CHECK(m.error.needed == shm::detail_bytes);
 }
 
-TEST_CASE("a text that a broken worker left unterminated is cut, never read beyond its end") {
+TEST_CASE("an error text that a worker left unterminated is cut at the end of its buffer") {
   Memory m;
   arena::write_failure(m.slot, task, 0, false, "x", "", 0);
   std::memset(m.header.text.text, 'y', sizeof m.header.text.text);
@@ -82,7 +82,7 @@ TEST_CASE("a text that a broken worker left unterminated is cut, never read beyo
   CHECK(std::string(why.text) == std::string(shm::text_bytes - 1, 'y'));
 }
 
-TEST_CASE("a failure with impossible numbers is E_CORRUPT, with what was found and the limit") {
+TEST_CASE("a failure with an invalid length or row is E_CORRUPT, and the error has the number found and the limit") {
   struct Change {
     const char* argument;
     std::int64_t found, needed;
@@ -108,7 +108,7 @@ TEST_CASE("a failure with impossible numbers is E_CORRUPT, with what was found a
   }
 }
 
-TEST_CASE("a failed task's records are checked like those of a batch") {
+TEST_CASE("the sample records of a failed task are checked like the records of a batch") {
   Added m;
   arena::write_failure(m.slot, task, 5, false, "x", "", 2);
   Error why;

@@ -41,7 +41,7 @@ struct Table : Counted, SlotTable {
 
 }  // namespace
 
-TEST_CASE("every slot can be taken once, then none") {
+TEST_CASE("every slot can be taken once, and then take() fails until a slot is put back") {
   for (const std::uint32_t slots : {1u, 2u, 63u, 64u, 65u, 200u}) {
     Table table(slots);
     CHECK(table.size() == slots);
@@ -63,7 +63,7 @@ TEST_CASE("every slot can be taken once, then none") {
   }
 }
 
-TEST_CASE("a token of a slot that is not there is nobody's batch") {
+TEST_CASE("a token of a slot that does not exist is stale and not in use") {
   Table table(3);
   const std::uint64_t slots = std::uint64_t{1} << 24;  // a token has as many bits for the slot
   for (const std::uint64_t slot : {std::uint64_t{3}, slots / 2, slots - 1}) {
@@ -81,7 +81,7 @@ TEST_CASE("a token of a slot that is not there is nobody's batch") {
   CHECK_FALSE_MESSAGE(table.is_in_use(token | 3), "of the same generation");
 }
 
-TEST_CASE("monitors see no batch in a slot that was put back") {
+TEST_CASE("a slot that was put back shows no task to monitors") {
   feedlane::shm::Segments segments;
   feedlane::test::create(segments);
   Table table(4);
@@ -93,7 +93,7 @@ TEST_CASE("monitors see no batch in a slot that was put back") {
   CHECK(task.load(std::memory_order_relaxed) == 0);
 }
 
-TEST_CASE("a taken slot becomes a batch with a token, and is free again with its last reference") {
+TEST_CASE("a taken slot becomes a batch with a token, and the last release frees the slot") {
   Table table(3);
   const std::uint32_t slot = table.must_take();
   CHECK(table.held() == 0);
@@ -116,7 +116,7 @@ TEST_CASE("a taken slot becomes a batch with a token, and is free again with its
   CHECK(table.free() == 3);
 }
 
-TEST_CASE("a token that was released is stale, to retain and to release, and frees nothing") {
+TEST_CASE("retain and release with a released token fail with E_STALE and free nothing") {
   Table table(2);
   const std::uint64_t token = table.hand_out(table.must_take());
   CHECK(table.give_back(token) == FEEDLANE_OK);
@@ -144,7 +144,7 @@ TEST_CASE("a token of an older generation can't affect the batch that has the sl
   CHECK(table.give_back(present) == FEEDLANE_OK);
 }
 
-TEST_CASE("a token is never the same twice") {
+TEST_CASE("each batch has a new token") {
   Table table(2);
   std::set<std::uint64_t> tokens;
   for (int i = 0; i < 1000; i++) {
@@ -154,7 +154,7 @@ TEST_CASE("a token is never the same twice") {
   }
 }
 
-TEST_CASE("a token that isn't of this table is stale") {
+TEST_CASE("a token that the table never issued is stale") {
   Table table(3);
   const std::uint64_t token = table.hand_out(table.must_take());
   for (const std::uint64_t other : {std::uint64_t{0}, std::uint64_t{1}, token + 1, token + 3,
@@ -169,7 +169,7 @@ TEST_CASE("a token that isn't of this table is stale") {
   CHECK(table.give_back(token) == FEEDLANE_OK);
 }
 
-TEST_CASE("a taken slot without a batch has no token") {
+TEST_CASE("an old token stays stale when its slot is taken again") {
   Table table(1);
   const std::uint64_t token = table.hand_out(table.must_take());
   CHECK(table.give_back(token) == FEEDLANE_OK);
@@ -178,7 +178,7 @@ TEST_CASE("a taken slot without a batch has no token") {
   CHECK(table.free() == 0);
 }
 
-TEST_CASE("references are counted to their limit, and one more is refused without effect") {
+TEST_CASE("a batch may have 65535 references, and one more fails with E_LIMIT without effect") {
   Table table(2);
   (void)table.must_take();
   const std::uint64_t token = table.hand_out(table.must_take());
@@ -196,7 +196,7 @@ TEST_CASE("references are counted to their limit, and one more is refused withou
   CHECK(table.free() == 1);
 }
 
-TEST_CASE("a stream's use keeps the slot, but not the token") {
+TEST_CASE("after the last release a stream's use keeps the slot, but the token is stale") {
   Table table(1);
   const std::uint64_t token = table.hand_out(table.must_take());
   CHECK(table.begin_use(token) == FEEDLANE_OK);
@@ -219,7 +219,7 @@ TEST_CASE("a stream's use keeps the slot, but not the token") {
   CHECK(table.held() == 0);
 }
 
-TEST_CASE("a use that ends before the last reference frees nothing; uses are counted to their limit") {
+TEST_CASE("a use that ends before the last release frees nothing, and a 256th use fails with E_LIMIT") {
   Table table(1);
   const std::uint64_t token = table.hand_out(table.must_take());
   constexpr int most = 255;
@@ -239,7 +239,7 @@ TEST_CASE("a use that ends before the last reference frees nothing; uses are cou
   CHECK(left.freed);
 }
 
-TEST_CASE("retain and release from four threads: the last one frees, once") {
+TEST_CASE("if four threads retain and release a batch, the last release frees the slot exactly once") {
   Table table(1);
   for (int round = 0; round < 200; round++) {
     const std::uint64_t token = table.hand_out(table.must_take());
@@ -266,7 +266,7 @@ TEST_CASE("retain and release from four threads: the last one frees, once") {
   CHECK(table.held() == 0);
 }
 
-TEST_CASE("slots released by other threads return to the loader's thread, after what was done there") {
+TEST_CASE("the loader's thread takes slots that other threads released, and sees those threads' writes") {
   constexpr std::uint32_t slots = 4;
   Table table(slots);
   std::vector<std::uint64_t> memory(slots, 0);  // no atomics: the table orders the accesses

@@ -19,7 +19,7 @@ using namespace feedlane::test;
 namespace arena = feedlane::arena;
 namespace shm = feedlane::shm;
 
-TEST_CASE("what a worker describes is what the trainer reads, all rows or fewer") {
+TEST_CASE("the trainer reads a batch as the worker described it, with all rows or fewer") {
   for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{5}, max_rows}) {
     Memory m;
     m.write(rows);
@@ -28,7 +28,7 @@ TEST_CASE("what a worker describes is what the trainer reads, all rows or fewer"
   }
 }
 
-TEST_CASE("a header of another task is E_CORRUPT, with both ids") {
+TEST_CASE("a slot header of another task is E_CORRUPT, and the error has both task ids") {
   Memory m;
   m.write(5);
   CHECK(m.read(5, task + 1) == FEEDLANE_E_CORRUPT);
@@ -42,7 +42,7 @@ TEST_CASE("a header of another task is E_CORRUPT, with both ids") {
   CHECK(std::string(m.error.argument) == "slot.task_id");
 }
 
-TEST_CASE("another number of tensors is E_CORRUPT") {
+TEST_CASE("a slot header with a wrong number of tensors is E_CORRUPT") {
   for (const std::uint32_t count : {0u, 2u, 65u, UINT32_MAX}) {
     Memory m;
     m.write(5);
@@ -54,7 +54,7 @@ TEST_CASE("another number of tensors is E_CORRUPT") {
   }
 }
 
-TEST_CASE("a tensor as declared needs no record: it is neither written nor read") {
+TEST_CASE("the record of a tensor with its declared shape is neither written nor read") {
   Memory m;
   m.write(5);
   for (std::size_t i = 0; i < sizeof m.header.tensors; i++)
@@ -115,7 +115,7 @@ TEST_CASE("reshaped and added tensors, metadata, a state and records are read as
   m.check_bounds();
 }
 
-TEST_CASE("a wrong number in what a data set adds is E_CORRUPT and named") {
+TEST_CASE("each invalid number in a tensor's record, metadata, state or sample record is E_CORRUPT and named") {
   struct Change {
     const char* argument;
     void (*edit)(Added&);
@@ -181,7 +181,7 @@ TEST_CASE("a wrong number in what a data set adds is E_CORRUPT and named") {
   }
 }
 
-TEST_CASE("a refusal of a slot's contents names the numbers and the rule") {
+TEST_CASE("an E_CORRUPT error of a slot has a text with the numbers and the violated rule") {
   struct Change {
     const char* text;
     void (*edit)(Added&);
@@ -208,14 +208,14 @@ TEST_CASE("a refusal of a slot's contents names the numbers and the rule") {
                                          end);
 }
 
-TEST_CASE("a record of the whole batch has no position, and comes last") {
+TEST_CASE("the last record may be for the whole batch, and its position is then not checked") {
   Added m;
   m.room[1].whole = 1;
   m.room[1].position = 0;
   CHECK(m.read(max_rows) == FEEDLANE_OK);
 }
 
-TEST_CASE("a batch has as many tensors as a slot describes, and not one more") {
+TEST_CASE("a batch may have as many tensors as a slot can describe, and one more is E_CORRUPT") {
   Added m;
   std::vector<feedlane_tensor> tensors;
   for (const Fields::Field& f : m.fields.all())
@@ -233,7 +233,7 @@ TEST_CASE("a batch has as many tensors as a slot describes, and not one more") {
   CHECK(m.error.needed == FEEDLANE_MAX_TENSORS);
 }
 
-TEST_CASE("a record's text that a broken worker left unterminated is cut") {
+TEST_CASE("a record's text that a worker left unterminated is cut at the end of its buffer") {
   Added m;
   std::memset(m.room[0].text, 'y', sizeof m.room[0].text);
   REQUIRE(m.read(max_rows) == FEEDLANE_OK);
@@ -241,7 +241,7 @@ TEST_CASE("a record's text that a broken worker left unterminated is cut") {
   CHECK(m.records[0].text[sizeof m.room[0].text - 2] == 'y');
 }
 
-TEST_CASE("metadata may take all of a slot, and not a byte more") {
+TEST_CASE("metadata may fill a slot, and one more byte is E_CORRUPT") {
   Added m;
   m.header.head.metadata_offset = 0;
   m.header.head.metadata_bytes = m.bytes;
@@ -256,7 +256,7 @@ TEST_CASE("metadata may take all of a slot, and not a byte more") {
 }
 
 // promise: fault-garbage
-TEST_CASE("with any byte of a slot changed, the result is E_CORRUPT or a batch in bounds") {
+TEST_CASE("a slot with any byte changed gives E_CORRUPT or a batch within the slot's bounds") {
   const auto flip = [](Added& m, void* memory, std::size_t byte, std::byte bit) {
     static_cast<std::byte*>(memory)[byte] ^= bit;
     if (m.read(max_rows) == FEEDLANE_OK) m.check_bounds();

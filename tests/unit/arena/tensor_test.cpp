@@ -31,7 +31,7 @@ Fields two_fields(std::int32_t ndim, std::int64_t extent, std::int64_t max_rows)
 
 }  // namespace
 
-TEST_CASE("a tensor is row-major, at its field's offset, for every number of dimensions") {
+TEST_CASE("a tensor with any number of dimensions is row-major and begins at its field's offset") {
   std::array<std::byte, 1> payload{};
   for (std::int32_t ndim = 0; ndim < FEEDLANE_MAX_NDIM; ndim++) {
     CAPTURE(ndim);
@@ -59,7 +59,7 @@ TEST_CASE("a tensor is row-major, at its field's offset, for every number of dim
   }
 }
 
-TEST_CASE("fewer rows begin at the same offset") {
+TEST_CASE("a tensor with fewer rows has the same offset and strides") {
   std::array<std::byte, 1> payload{};
   const Fields fields = two_fields(2, 3, 100);
   const feedlane_tensor all = tensor_of(fields.all()[1], 100, payload.data(), 0);
@@ -70,7 +70,7 @@ TEST_CASE("fewer rows begin at the same offset") {
   CHECK(few.bytes * 100 == all.bytes);
 }
 
-TEST_CASE("a dimension of 0 makes a tensor of no bytes, with an offset and with strides as if it were 1") {
+TEST_CASE("a tensor with a dimension of 0 has 0 bytes, and its strides count that dimension as 1") {
   std::array<std::byte, 1> payload{};
   const Fields fields = two_fields(2, 0, 4);
   const feedlane_tensor t = tensor_of(fields.all()[1], 4, payload.data(), 4096);

@@ -22,13 +22,13 @@ std::vector<std::byte> sample() {
 
 }  // namespace
 
-TEST_CASE("numbers are little-endian on every machine, and are appended") {
+TEST_CASE("ByteWriter appends numbers in little-endian order") {
   std::vector<std::byte> bytes{std::byte{9}};
   ByteWriter(bytes).u32(0x01020304);
   CHECK(bytes == std::vector<std::byte>{std::byte{9}, std::byte{4}, std::byte{3}, std::byte{2}, std::byte{1}});
 }
 
-TEST_CASE("what was written is read") {
+TEST_CASE("ByteReader reads the numbers and the blob that ByteWriter wrote") {
   const auto bytes = sample();
   CHECK(bytes.size() == 4 + 8 + 8 + 8 + 2);
   ByteReader r(bytes);
@@ -42,7 +42,7 @@ TEST_CASE("what was written is read") {
   CHECK(r.left() == 0);
 }
 
-TEST_CASE("truncated bytes are detected, wherever they are cut, and never read beyond their end") {
+TEST_CASE("ByteReader detects bytes that are truncated at any length, and reads nothing beyond their end") {
   const auto bytes = sample();
   for (std::size_t length = 0; length < bytes.size(); length++) {
     const std::vector<std::byte> cut(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(length));
@@ -56,7 +56,7 @@ TEST_CASE("truncated bytes are detected, wherever they are cut, and never read b
   }
 }
 
-TEST_CASE("a blob longer than all memory is refused") {
+TEST_CASE("a blob with a length of 2^64 - 1 bytes is refused") {
   std::vector<std::byte> bytes;
   ByteWriter(bytes).u64(UINT64_MAX);
   ByteReader r(bytes);
@@ -64,7 +64,7 @@ TEST_CASE("a blob longer than all memory is refused") {
   CHECK(!r.ok());
 }
 
-TEST_CASE("the checksum finds every change of one byte") {
+TEST_CASE("a change of any one byte changes the checksum") {
   auto bytes = sample();
   const std::uint64_t sum = checksum(bytes);
   for (std::byte& b : bytes) {

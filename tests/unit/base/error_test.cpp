@@ -9,7 +9,7 @@
 
 using feedlane::Error;
 
-TEST_CASE("a refusal carries the argument and both numbers") {
+TEST_CASE("refuse() fills an error with the argument, both numbers and a text, and clears the rest") {
   Error error;
   error.worker = 3;
   CHECK(error.refuse(FEEDLANE_E_LIMIT, "config.slots", 7, 4, "{} of {}", 7, 4) == FEEDLANE_E_LIMIT);
@@ -21,7 +21,7 @@ TEST_CASE("a refusal carries the argument and both numbers") {
   CHECK_MESSAGE(error.worker == -1, "an error is filled from scratch");
 }
 
-TEST_CASE("a system call's error names the reason, within its size") {
+TEST_CASE("an error of a system call names the reason, and a long text is cut to its buffer") {
   Error error;
   CHECK(error.os(ENOENT, "opening {}", "x") == FEEDLANE_E_OS);
   CHECK(error.os_errno == ENOENT);
@@ -31,7 +31,7 @@ TEST_CASE("a system call's error names the reason, within its size") {
   CHECK(std::strlen(error.text) == sizeof error.text - 1);
 }
 
-TEST_CASE("copied text is cut and terminated") {
+TEST_CASE("copy_text() cuts a text to the buffer and terminates it") {
   char out[4] = {'z', 'z', 'z', 'z'};
   feedlane::copy_text(out, sizeof out, "abcdef");
   CHECK(std::string(out) == "abc");

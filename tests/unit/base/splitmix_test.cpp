@@ -12,7 +12,7 @@
 using feedlane::epoch_key;
 using feedlane::row_seed;
 
-TEST_CASE("the seeds of these rows are fixed for good") {
+TEST_CASE("row_seed() returns the fixed values of known rows") {
   struct Known {
     std::uint64_t base;
     std::int64_t epoch, position;
@@ -38,7 +38,7 @@ TEST_CASE("scatter is SplitMix64's output function") {
   CHECK(feedlane::scatter(2 * feedlane::golden_gamma) == 0x6e789e6aa1b965f4);
 }
 
-TEST_CASE("no two of many rows have the same seed, for adjacent positions, epochs and base seeds") {
+TEST_CASE("rows at adjacent positions, epochs and base seeds all have different seeds") {
   constexpr std::int64_t rows = 100'000;
   std::vector<std::uint64_t> seeds;
   for (std::int64_t p = 0; p < rows; p++) seeds.push_back(row_seed(epoch_key(1, 0), p));
@@ -50,7 +50,7 @@ TEST_CASE("no two of many rows have the same seed, for adjacent positions, epoch
   CHECK(std::adjacent_find(seeds.begin(), seeds.end()) == seeds.end());
 }
 
-TEST_CASE("every bit of a seed is set about half the time, whichever input is counted up") {
+TEST_CASE("each bit of a seed is set in about half of the rows, whichever input is incremented") {
   constexpr int rows = 20'000;
   struct Way {
     const char* counted;

@@ -21,7 +21,7 @@ struct Newer {
 
 }  // namespace
 
-TEST_CASE("an older caller's shorter struct is filled up with zeros") {
+TEST_CASE("members missing in an older caller's shorter struct are read as zero") {
   Known in{offsetof(Known, b), 5, 99};
   Known out{};
   Error error;
@@ -31,7 +31,7 @@ TEST_CASE("an older caller's shorter struct is filled up with zeros") {
   CHECK(out.size == sizeof(Known));
 }
 
-TEST_CASE("a newer caller's tail is accepted while it is zero, and refused by name when it isn't") {
+TEST_CASE("a newer caller's longer struct is accepted if its unknown members are zero, and otherwise refused by name") {
   Newer in{{sizeof(Newer), 1, 2}, 0};
   Known out{};
   Error error;
@@ -43,7 +43,7 @@ TEST_CASE("a newer caller's tail is accepted while it is zero, and refused by na
   CHECK(error.needed == sizeof(Known));
 }
 
-TEST_CASE("NULL and impossible sizes are refused") {
+TEST_CASE("a NULL struct and a struct with an invalid size are refused") {
   Known out{};
   Error error;
   CHECK(feedlane::read_versioned<Known>(nullptr, out, "config", error) == FEEDLANE_E_ARGUMENT);

@@ -29,7 +29,7 @@ std::int64_t number_of(const Blob& blob) {
 
 }  // namespace
 
-TEST_CASE("in order progress counts batches and their indices, and has the newest state of the sampler") {
+TEST_CASE("progress in order counts batches and indices, and has the newest sampler state") {
   Progress p;
   CHECK_FALSE(p.has(0));
   for (std::int64_t batch = 0; batch < 5; batch++) {
@@ -43,14 +43,14 @@ TEST_CASE("in order progress counts batches and their indices, and has the newes
   }
 }
 
-TEST_CASE("a batch without a sampler state clears the one before") {
+TEST_CASE("a batch without a sampler state clears the state of the batch before") {
   Progress p;
   p.yield({0, 3, 10, blob_of(0)});
   p.yield({1, 3, 10, nullptr});
   CHECK(p.sampler_state == nullptr);
 }
 
-TEST_CASE("a batch that comes early stays ahead until those before it have come") {
+TEST_CASE("a batch yielded early stays in the list `ahead` until all batches before it are yielded") {
   Progress p;
   p.yield({2, 5, 10, blob_of(2)});
   p.yield({1, 4, 10, blob_of(1)});
@@ -73,7 +73,7 @@ TEST_CASE("a batch that comes early stays ahead until those before it have come"
   CHECK(p.has(4));
 }
 
-TEST_CASE("in any order progress is the same in the end and right on the way") {
+TEST_CASE("progress is correct after each batch, in whatever order the batches are yielded") {
   std::vector<std::int64_t> order{0, 1, 2, 3, 4, 5};
   do {
     Progress p;
@@ -92,8 +92,8 @@ TEST_CASE("in any order progress is the same in the end and right on the way") {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-TEST_CASE("progress with very many batches ahead takes each batch in little time, whatever their order") {
-  // With a look at each batch ahead for each batch this would take hours.
+TEST_CASE("progress with 500 000 batches ahead in reverse order handles each batch in short time") {
+  // A scan of all batches ahead for each batch would take hours.
   constexpr std::int64_t many = 500'000;
   Progress p;
   p.ahead.reserve(many);

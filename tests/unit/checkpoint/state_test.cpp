@@ -73,7 +73,7 @@ std::unique_ptr<sampler::Sampler> distributed(std::int64_t length, std::int32_t 
 
 }  // namespace
 
-TEST_CASE("a state with sound numbers is read as it was written") {
+TEST_CASE("a valid state is read as it was written") {
   checkpoint::SavedState found;
   REQUIRE(read(map_style(), found) == FEEDLANE_OK);
   CHECK(found.progress.positions == 8);
@@ -88,7 +88,7 @@ TEST_CASE("a state with sound numbers is read as it was written") {
   CHECK(found.rank == 2);
 }
 
-TEST_CASE("a rank outside its world is E_CORRUPT") {
+TEST_CASE("a state whose rank is outside its world is E_CORRUPT") {
   for (const std::int64_t rank : {-1, 3}) {
     checkpoint::SavedState state = iterable(), ignored;
     state.ranks = 3;
@@ -97,7 +97,7 @@ TEST_CASE("a rank outside its world is E_CORRUPT") {
   }
 }
 
-TEST_CASE("numbers from which counting would overflow are E_CORRUPT") {
+TEST_CASE("a state with a count above 2^62 is E_CORRUPT") {
   constexpr std::int64_t too_many = (std::int64_t{1} << 62) + 1;
   CHECK(read_changed(map_style(), [](auto& p) { p.batches = too_many; }) == FEEDLANE_E_CORRUPT);
   CHECK(read_changed(map_style(), [](auto& p) { p.positions = p.wanted = too_many; }) == FEEDLANE_E_CORRUPT);
@@ -106,12 +106,12 @@ TEST_CASE("numbers from which counting would overflow are E_CORRUPT") {
   CHECK(read_changed(iterable(), [](auto& p) { p.shards[1].taken = UINT64_MAX; }) == FEEDLANE_E_CORRUPT);
 }
 
-TEST_CASE("a map-style state has no shards, and an iterable one no batches ahead") {
+TEST_CASE("a map-style state with shards and an iterable state with batches ahead are E_CORRUPT") {
   CHECK(read_changed(map_style(), [](auto& p) { p.shards.resize(1); }) == FEEDLANE_E_CORRUPT);
   CHECK(read_changed(iterable(), [](auto& p) { p.ahead.push_back({5, 4, 4, {}}); }) == FEEDLANE_E_CORRUPT);
 }
 
-TEST_CASE("the number of batches of a resumed epoch stays a number, however long the sampler is") {
+TEST_CASE("an epoch resumed at batch 2^62 yields that batch from a sampler of 2^63 - 1 indices") {
   std::unique_ptr<sampler::Sampler> s;
   Error error;
   REQUIRE(feedlane::test::make_sequential(INT64_MAX, s, error) == FEEDLANE_OK);
@@ -147,7 +147,7 @@ TEST_CASE("the number of batches of a resumed epoch stays a number, however long
   CHECK(l->leases().release(batch.token, left) == FEEDLANE_OK);
 }
 
-TEST_CASE("a batch sampler's state with more batches than there are is E_CORRUPT") {
+TEST_CASE("a batch sampler's state with a negative number of batches, or more than an epoch has, is E_CORRUPT") {
   std::unique_ptr<sampler::Sampler> s, inner;
   Error error;
   REQUIRE(feedlane::test::make_sequential(10, inner, error) == FEEDLANE_OK);
@@ -166,20 +166,20 @@ TEST_CASE("a batch sampler's state with more batches than there are is E_CORRUPT
   }
 }
 
-TEST_CASE("a distributed sampler's state by which one rank has yielded more than all ranks together is E_CORRUPT") {
+TEST_CASE("a distributed sampler's state in which one rank yielded more than all ranks together is E_CORRUPT") {
   constexpr std::int64_t length = std::int64_t{1} << 62;
   const auto s = distributed(length, 3);
   Error error;
   Bytes state;
   REQUIRE(s->restart(0, 0, error) == FEEDLANE_OK);
   REQUIRE(s->save(5, state, error) == FEEDLANE_OK);
-  // Behind each other: position, the world that the list is padded for, how much of the list is dealt.
+  // Three consecutive numbers: position, the world for which the list is padded, the dealt part of the list.
   CHECK(s->load(changed(state, 24, 15), error) == FEEDLANE_OK);
   CHECK(s->load(changed(state, 24, 16), error) == FEEDLANE_E_CORRUPT);
   CHECK(s->load(changed(state, 24, length), error) == FEEDLANE_E_CORRUPT);
 }
 
-TEST_CASE("the position of many ranks is known, however many indices one rank had yielded before") {
+TEST_CASE("2^31 - 1 ranks resume at the right index after one rank has yielded almost 2^62 indices") {
   constexpr std::int64_t length = std::int64_t{1} << 62;
   const auto one = distributed(length, 1);
   const auto many = distributed(length, INT32_MAX);

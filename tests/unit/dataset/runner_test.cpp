@@ -113,7 +113,7 @@ struct Stage {
 
 }  // namespace
 
-TEST_CASE("a task has what was sent, with seeds by position and tensors in the slot") {
+TEST_CASE("a task has the numbers that were sent, seeds by position and tensors in the slot") {
   Stage s;
   const feedlane_task& t = s.task.view();
   CHECK(t.size == sizeof t);
@@ -134,7 +134,7 @@ TEST_CASE("a task has what was sent, with seeds by position and tensors in the s
   CHECK_FALSE(s.task.is_open());
 }
 
-TEST_CASE("describing a task with fewer rows cuts its tensors and writes them into the slot") {
+TEST_CASE("describe() with fewer rows shortens the task's tensors and writes the batch into the slot") {
   Stage s;
   CHECK(s.task.describe(3) == 3 * 8 + 3 * 3);
   arena::Made made;
@@ -145,7 +145,7 @@ TEST_CASE("describing a task with fewer rows cuts its tensors and writes them in
   CHECK(arena::read_batch(s.task.slot(), 8, s.fields, 4, 4, made, s.error) == FEEDLANE_OK);
 }
 
-TEST_CASE("get is called once a row, with the row's address in every tensor") {
+TEST_CASE("get is called once for each row, with the row's address in every tensor") {
   Stage s;
   s.with_get();
   std::vector<std::int64_t> seen;
@@ -167,7 +167,7 @@ TEST_CASE("get is called once a row, with the row's address in every tensor") {
   CHECK(std::memcmp(s.payload.data() + 256, "\n\n\n\x14\x14\x14\x1e\x1e\x1e(((", 12) == 0);
 }
 
-TEST_CASE("fetch is preferred when both are there, and is called once with the whole task") {
+TEST_CASE("a table with get and fetch uses fetch, which is called once with the whole task") {
   Stage s;
   s.with_get();
   s.with_fetch();
@@ -183,7 +183,7 @@ TEST_CASE("fetch is preferred when both are there, and is called once with the w
   CHECK(got == 0);
 }
 
-TEST_CASE("a fetch may take at most twice as many samples from its shard as rows are wanted, skipped ones included") {
+TEST_CASE("fetch may take at most two samples from its shard for each wanted row, including skipped samples") {
   for (const std::uint64_t left_out : {std::uint64_t{4}, std::uint64_t{5}}) {
     Stage s(shm::geometry_iterable | shm::geometry_skip);
     s.with_fetch();
@@ -201,12 +201,12 @@ TEST_CASE("a fetch may take at most twice as many samples from its shard as rows
       CHECK(std::string(s.error.argument) == "task->rows");
       CHECK(s.error.found == 4);
       CHECK(s.error.needed == 3);
-      CHECK_MESSAGE(s.progress.position == 0, "none of them counts as taken");
+      CHECK_MESSAGE(s.progress.position == 0, "no sample counts as taken");
     }
   }
 }
 
-TEST_CASE("a fetch that doesn't make the delivered samples again can't resume its shard") {
+TEST_CASE("a shard resumes with E_INIT if fetch does not reproduce the samples that were delivered") {
   Stage s(shm::geometry_iterable | shm::geometry_skip);
   s.with_fetch();
   s.on_fetch = [&](const feedlane_task*, feedlane_error*) {
@@ -220,8 +220,7 @@ TEST_CASE("a fetch that doesn't make the delivered samples again can't resume it
   CHECK(std::string(s.error.argument) == "task->rows");
 }
 
-TEST_CASE(
-    "a batch ends at twice as many samples of its shard as rows are wanted, although there is room for more records") {
+TEST_CASE("a batch ends after two samples of its shard for each wanted row, even if there is room for more records") {
   Stage s(shm::geometry_iterable | shm::geometry_skip);
   s.with_next();
   std::vector<std::int64_t> seen;
@@ -234,10 +233,10 @@ TEST_CASE(
   CHECK(s.progress.made == 3);
   CHECK(s.task.skipped() == 5);
   CHECK_MESSAGE(s.progress.position == 8, "no more than the trainer accepts");
-  CHECK_MESSAGE(seen.size() == 8, "what comes behind is the next task's");
+  CHECK_MESSAGE(seen.size() == 8, "later samples belong to the next task");
 }
 
-TEST_CASE("a row's failure has its index, text, traceback, errno and transient") {
+TEST_CASE("a row's failure has its index, text, traceback, errno and transient flag") {
   Stage s;
   s.with_get();
   s.on_get = [](const feedlane_row* row, feedlane_error* err) {
@@ -264,7 +263,7 @@ TEST_CASE("a row's failure has its index, text, traceback, errno and transient")
   CHECK(s.error.transient);
 }
 
-TEST_CASE("a fetch's failure names no row; an error before it has no effect") {
+TEST_CASE("a failure of fetch names no row and keeps nothing of an earlier failure") {
   Stage s;
   s.with_fetch();
   bool first = true;
@@ -286,7 +285,7 @@ TEST_CASE("a fetch's failure names no row; an error before it has no effect") {
   CHECK_FALSE(s.error.transient);
 }
 
-TEST_CASE("a callback without a text gets one with its return value") {
+TEST_CASE("a callback that fails without a text has a text with its return value") {
   for (const auto& [status, text] : {std::pair{-77, "get returned -77 (UNKNOWN)"}, {3, "get returned 3 (AGAIN)"}}) {
     Stage s;
     s.with_get();
@@ -298,7 +297,7 @@ TEST_CASE("a callback without a text gets one with its return value") {
   }
 }
 
-TEST_CASE("a callback that fills its report completely, or gives wrong lengths, is cut") {
+TEST_CASE("a callback's unterminated text and its traceback of a wrong length are cut to their buffers") {
   Stage s;
   s.with_get();
   s.on_get = [](const feedlane_row*, feedlane_error* err) {
@@ -318,10 +317,10 @@ TEST_CASE("a callback that fills its report completely, or gives wrong lengths, 
     return -1;
   };
   CHECK(s.run() == FEEDLANE_E_SAMPLE);
-  CHECK_MESSAGE(s.error.detail.empty(), "only what was written into the room that it was given");
+  CHECK_MESSAGE(s.error.detail.empty(), "only bytes written into the given buffer");
 }
 
-TEST_CASE("a run that is stopped between rows continues there the next time") {
+TEST_CASE("a run that is stopped between rows continues with the next row") {
   Stage s;
   s.with_get();
   std::vector<std::int64_t> seen;
@@ -344,7 +343,7 @@ TEST_CASE("a run that is stopped between rows continues there the next time") {
   CHECK(asked == between);
 }
 
-TEST_CASE("open returns self for the other callbacks, close gets it, once") {
+TEST_CASE("the `self` that open sets is passed to the other callbacks, and once to close") {
   Stage s;
   Stage other;
   s.with_open();
@@ -367,7 +366,7 @@ TEST_CASE("open returns self for the other callbacks, close gets it, once") {
   CHECK(s.closed == 0);
 }
 
-TEST_CASE("what could not be opened is E_INIT with its own text, and is never closed") {
+TEST_CASE("a failed open is E_INIT with its own text, and the data set is never closed") {
   Stage s;
   s.with_open();
   s.with_get();
@@ -386,7 +385,7 @@ TEST_CASE("what could not be opened is E_INIT with its own text, and is never cl
   CHECK(std::string(s.error.text) == "open returned -5 (E_STALE)");
 }
 
-TEST_CASE("a table without get and fetch, or of another header, is refused by name") {
+TEST_CASE("a NULL table, a table without get and fetch, and a table of a wrong size are refused") {
   Stage s;
   CHECK(s.runner.take(&s.table, "config.dataset", s.error) == FEEDLANE_E_ARGUMENT);
   CHECK(std::string(s.error.argument) == "config.dataset");

@@ -28,7 +28,7 @@ std::uint64_t address_space_pages() {
 
 }  // namespace
 
-TEST_CASE("memory is aligned as asked, up to 1 MiB") {
+TEST_CASE("memory has the requested alignment for every power of two up to 1 MiB") {
   Scratch scratch;
   for (std::size_t alignment = 1; alignment <= std::size_t{1} << 20; alignment *= 2)
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{24}, std::size_t{5000}}) {
@@ -41,7 +41,7 @@ TEST_CASE("memory is aligned as asked, up to 1 MiB") {
     }
 }
 
-TEST_CASE("memory is aligned as asked, for every size and alignment") {
+TEST_CASE("memory has the requested alignment for every size up to five times the alignment") {
   // Sizes from nothing to some times the alignment, and those around each of its multiples.
   for (std::size_t alignment = 1; alignment <= 8192; alignment *= 2)
     for (std::size_t around = 0; around <= 5 * alignment; around += std::max<std::size_t>(alignment / 4, 1))
@@ -53,14 +53,14 @@ TEST_CASE("memory is aligned as asked, for every size and alignment") {
       }
 }
 
-TEST_CASE("an invalid alignment gets no memory") {
+TEST_CASE("allocate() returns NULL for an invalid alignment") {
   Scratch scratch;
   for (const std::size_t alignment : {std::size_t{0}, std::size_t{3}, std::size_t{48}, (std::size_t{1} << 20) + 1,
                                       std::size_t{1} << 21, std::size_t{1} << 63, SIZE_MAX})
     CHECK(scratch.allocate(16, alignment) == nullptr);
 }
 
-TEST_CASE("a request for 0 bytes gets an address of its own") {
+TEST_CASE("each request for 0 bytes returns a different address") {
   Scratch scratch;
   void* a = scratch.allocate(0, 16);
   void* b = scratch.allocate(0, 16);
@@ -84,7 +84,7 @@ TEST_CASE("blocks of a task don't overlap and keep what was written to them") {
   CHECK(kept);
 }
 
-TEST_CASE("large blocks are allocated, impossible ones get no memory") {
+TEST_CASE("a block of 64 MiB is allocated, and allocate() returns NULL for an impossible size") {
   Scratch scratch;
   constexpr std::size_t large = std::size_t{64} << 20;
   auto* memory = static_cast<unsigned char*>(scratch.allocate(large, 4096));
@@ -95,7 +95,7 @@ TEST_CASE("large blocks are allocated, impossible ones get no memory") {
   CHECK(memory[large - 1] == 7);
 }
 
-TEST_CASE("clear frees the task's memory: a hundred tasks need little more than one") {
+TEST_CASE("clear() frees the task's memory, and a hundred tasks need little more than one task") {
   Scratch scratch;
   scratch.clear();  // of nothing
   const auto task = [&](int number) {
@@ -115,7 +115,7 @@ TEST_CASE("clear frees the task's memory: a hundred tasks need little more than 
   CHECK(scratch.allocate(16, 16) != nullptr);
 }
 
-TEST_CASE("one thread may allocate and another clear") {
+TEST_CASE("one thread may allocate memory and another thread may clear it") {
   Scratch scratch;
   CHECK(scratch.allocate(100, 16) != nullptr);
   bool had = false;

@@ -177,7 +177,7 @@ TEST_CASE("every refusal names its argument, the number found and the number nee
   }
 }
 
-TEST_CASE("the largest value of each number is accepted") {
+TEST_CASE("the largest value of each option is accepted") {
   Given given(feedlane::shm::max_workers);
   given.config.batch_size = 1 << 20;
   given.config.prefetch_factor = 1 << 16;
@@ -194,7 +194,7 @@ TEST_CASE("the largest value of each number is accepted") {
   CHECK(c.start_timeout_ns == FEEDLANE_FOREVER);
 }
 
-TEST_CASE("processors and memory nodes that are not there, or not this process's, are refused") {
+TEST_CASE("processors and memory nodes that don't exist, and nodes outside the process's cpuset, are refused") {
   const feedlane::test::Folder folder;
   feedlane::os::SystemFiles files;
   files.proc = files.processors = files.nodes = folder.path();
@@ -223,7 +223,7 @@ TEST_CASE("processors and memory nodes that are not there, or not this process's
   CHECK(error.needed == 3);
 }
 
-TEST_CASE("a struct of another header is E_ABI, none at all E_ARGUMENT") {
+TEST_CASE("a config of a wrong size fails with E_ABI, and a NULL config fails with E_ARGUMENT") {
   Given given(2);
   given.config.size = 4;
   Error error;
@@ -234,7 +234,7 @@ TEST_CASE("a struct of another header is E_ABI, none at all E_ARGUMENT") {
 }
 
 // promise: config-zero-default
-TEST_CASE("zero means default, with workers") {
+TEST_CASE("with workers, an option of 0 has its default value") {
   Given given(2);
   const Config& c = given.must_read();
   CHECK(c.workers == 2);
@@ -259,7 +259,7 @@ TEST_CASE("zero means default, with workers") {
 }
 
 // promise: config-zero-default
-TEST_CASE("zero means default, without workers: nothing is prefetched and nothing started") {
+TEST_CASE("without workers, nothing is prefetched and no process is started by default") {
   Given given(0);
   const Config& c = given.must_read();
   CHECK(c.workers == 0);
@@ -269,7 +269,7 @@ TEST_CASE("zero means default, without workers: nothing is prefetched and nothin
   CHECK(c.environment.empty());
 }
 
-TEST_CASE("values that are set are used") {
+TEST_CASE("an option that is set has the given value") {
   Given given(3);
   const std::array<char, 4> blob{'b', 'l', 'o', 'b'};
   given.config.batch_size = 8;
@@ -307,7 +307,7 @@ TEST_CASE("values that are set are used") {
   CHECK(c.sampler->length() == 10);
 }
 
-TEST_CASE("a slot may be as large as the declared fields, and a staged loader have one buffer more than it holds") {
+TEST_CASE("slot_bytes may equal the size of the declared fields, and staged may be held + 1") {
   Given given(2);
   given.config.slot_bytes = 256;
   given.config.held = 3;
@@ -318,7 +318,7 @@ TEST_CASE("a slot may be as large as the declared fields, and a staged loader ha
   CHECK(c.staged == 4);
 }
 
-TEST_CASE("external workers and threads outlive the epoch, and nothing is started for them") {
+TEST_CASE("external workers and worker threads are kept after the epoch, and no process is started for them") {
   for (const std::int32_t start : {FEEDLANE_START_EXTERNAL, FEEDLANE_START_THREAD}) {
     Given given(2);
     given.config.start = start;
@@ -331,7 +331,7 @@ TEST_CASE("external workers and threads outlive the epoch, and nothing is starte
   }
 }
 
-TEST_CASE("forked workers run the data set of this process, threads may") {
+TEST_CASE("forked workers and worker threads may run the data set of this process") {
   for (const std::int32_t start : {FEEDLANE_START_FORK, FEEDLANE_START_THREAD}) {
     Given given(2);
     given.config.start = start;
@@ -345,7 +345,7 @@ TEST_CASE("forked workers run the data set of this process, threads may") {
 }
 
 // promise: seed-base
-TEST_CASE("without a seed one is drawn; one that is set, or has_seed, is used") {
+TEST_CASE("the seed is random unless seed is set or has_seed is 1") {
   Given one(2), other(2), zero(2), known(2);
   zero.config.has_seed = 1;
   known.config.seed = 5;
@@ -354,8 +354,7 @@ TEST_CASE("without a seed one is drawn; one that is set, or has_seed, is used") 
   CHECK(known.must_read().seed == 5);
 }
 
-TEST_CASE(
-    "a worker's environment sets one thread for numeric libraries unless set, and names no trainer of the parent") {
+TEST_CASE("a worker's environment sets unset thread counts to 1 and leaves out the parent's FEEDLANE_WORKER_FD") {
   Given given(2);
   given.config.envp = environment;
   const std::vector<std::string>& e = given.must_read().environment;
@@ -369,7 +368,7 @@ TEST_CASE(
   CHECK(e.size() == 8);
 }
 
-TEST_CASE("without an environment of its own a worker gets this process's") {
+TEST_CASE("without config.envp a worker has this process's environment") {
   REQUIRE(::setenv("FEEDLANE_TEST_VARIABLE", "here", 1) == 0);
   REQUIRE(::setenv("FEEDLANE_WORKER_FD", "3", 1) == 0);
   Given given(2);

@@ -70,12 +70,12 @@ bool fills_slots(const feedlane_stats& s) { return s.reserved_bytes == s.control
 
 }  // namespace
 
-TEST_CASE("where the system gives huge pages, large slots are memory to their end") {
+TEST_CASE("if the system offers huge pages, large slots are reserved to their end") {
   for (const char* offers : {"advise", "within_size"}) CHECK(fills_slots(Arena(4 * mib).create(System(offers))));
   CHECK_FALSE(fills_slots(Arena(4 * mib).create(System("never"))));
 }
 
-TEST_CASE("slots whose unreserved end is more than an eighth keep it as address space") {
+TEST_CASE("slots whose unreserved end exceeds 1/8 of the reserved part keep the end as address space") {
   const System system("advise");
   CHECK(fills_slots(Arena(4 * mib).create(system)));
   Arena generous(4 * mib);
@@ -85,7 +85,7 @@ TEST_CASE("slots whose unreserved end is more than an eighth keep it as address 
   CHECK_FALSE(fills_slots(generous.create(system)));
 }
 
-TEST_CASE("small arenas and budgets are the same as without huge pages") {
+TEST_CASE("small arenas and arenas with a byte budget are reserved as without huge pages") {
   const System system("advise");
   CHECK_FALSE(fills_slots(Arena(mib).create(system)));  // 4.3 MiB
   Arena budget(4 * mib);
@@ -93,7 +93,7 @@ TEST_CASE("small arenas and budgets are the same as without huge pages") {
   CHECK_FALSE(fills_slots(budget.create(system)));
 }
 
-TEST_CASE("slots keep their address space where memory doesn't suffice for whole ones, and the loader is created") {
+TEST_CASE("if memory doesn't suffice for whole slots, the slots' ends stay address space and the loader is created") {
   const System system("advise");
   Arena arena(4 * mib);
   const feedlane_stats filled = arena.create(system);

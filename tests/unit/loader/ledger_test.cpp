@@ -59,7 +59,7 @@ TEST_CASE("batches are yielded in the order in which they were added, whatever t
   CHECK(in_order(ledger) == std::vector<std::uint32_t>{0, 4});
 }
 
-TEST_CASE("the order is a circular buffer that may be full, and wraps") {
+TEST_CASE("batches keep their order when the circular buffer is full and wraps") {
   constexpr std::uint32_t slots = 3;
   Ledger ledger;
   ledger.reset(slots, false);
@@ -81,7 +81,7 @@ TEST_CASE("the order is a circular buffer that may be full, and wraps") {
   CHECK(ledger.front() == 1);
 }
 
-TEST_CASE("an id is never used twice: batches, attempts, epochs") {
+TEST_CASE("a task id is never used twice, across batches, attempts and epochs") {
   Ledger ledger;
   ledger.reset(2, false);
   std::set<std::uint64_t> ids;
@@ -102,7 +102,7 @@ TEST_CASE("an id is never used twice: batches, attempts, epochs") {
   CHECK(ids.size() == 100);
 }
 
-TEST_CASE("sending gives a batch a worker and a task id") {
+TEST_CASE("send() gives a batch a worker and a task id") {
   Sent s;
   const Entry& entry = s.ledger.at(2);
   CHECK(entry.state == State::sent);
@@ -115,7 +115,7 @@ TEST_CASE("sending gives a batch a worker and a task id") {
   CHECK(s.ledger.oldest_of(0) == UINT64_MAX);
 }
 
-TEST_CASE("the oldest task of each worker is one that it has not answered, wanted or not") {
+TEST_CASE("the oldest task of a worker is its first unanswered task, even if its epoch was abandoned") {
   Ledger ledger;
   ledger.reset(4, false);
   std::vector<std::uint64_t> ids;
@@ -134,7 +134,7 @@ TEST_CASE("the oldest task of each worker is one that it has not answered, wante
 }
 
 // promise: fault-garbage
-TEST_CASE("a result counts only if all of it, and its lane, match the ledger") {
+TEST_CASE("a result is accepted only if its id, slot, attempt and lane match the ledger") {
   struct Change {
     const char* what;
     void (*edit)(ResultMessage&);
@@ -157,7 +157,7 @@ TEST_CASE("a result counts only if all of it, and its lane, match the ledger") {
   CHECK(s.ledger.match(s.result, 3) != nullptr);
 }
 
-TEST_CASE("a result counts only while its task is out") {
+TEST_CASE("a result is accepted only while its task is sent or abandoned") {
   struct Case {
     const char* what;
     void (*change)(Ledger&);
@@ -176,7 +176,7 @@ TEST_CASE("a result counts only while its task is out") {
   }
 }
 
-TEST_CASE("the ledger counts its entries that are pending and abandoned, through every transition") {
+TEST_CASE("the counts of pending and abandoned entries are correct after every transition") {
   Ledger ledger;
   ledger.reset(6, false);
   const auto counts = [&] { return std::pair(ledger.pending(), ledger.abandoned()); };
@@ -203,7 +203,7 @@ TEST_CASE("the ledger counts its entries that are pending and abandoned, through
   CHECK(ledger.at(1).state == State::abandoned);
 }
 
-TEST_CASE("a batch that moves to another slot keeps its deaths, and its worker only if it is bound to it") {
+TEST_CASE("a batch moved to another slot keeps its kills, and keeps its worker only if bound to that worker") {
   for (const bool is_bound : {false, true}) {
     Ledger ledger;
     ledger.reset(2, false);
@@ -224,7 +224,7 @@ TEST_CASE("a batch that moves to another slot keeps its deaths, and its worker o
   }
 }
 
-TEST_CASE("a batch that was dispatched again is no longer the first worker's") {
+TEST_CASE("a batch that was sent again accepts no result of its first worker") {
   Sent s;
   s.ledger.retry(2);
   const std::uint64_t id = s.ledger.send(2, 0);
@@ -232,7 +232,7 @@ TEST_CASE("a batch that was dispatched again is no longer the first worker's") {
   CHECK(s.ledger.match({id, 2, 2, FEEDLANE_OK, 5, 0, 0}, 0) == &s.ledger.at(2));
 }
 
-TEST_CASE("a slot's next batch begins without the last one's attempts and deaths") {
+TEST_CASE("the next batch of a slot begins with 0 attempts and 0 kills") {
   Sent s;
   s.ledger.count_kill(2, 17, "exited with status 3");
   s.ledger.finish(2, State::made);
@@ -246,7 +246,7 @@ TEST_CASE("a slot's next batch begins without the last one's attempts and deaths
 
 // ---- out of order ----
 
-TEST_CASE("out of order, batches are yielded as they are finished; the others keep their order") {
+TEST_CASE("out of order, batches are yielded as they finish, and the other batches keep their order") {
   Ledger ledger;
   ledger.reset(5, true);
   for (const std::uint32_t slot : {3u, 0u, 4u, 1u}) (void)ledger.add(slot, batch(slot, 0, 1));
@@ -266,7 +266,7 @@ TEST_CASE("out of order, batches are yielded as they are finished; the others ke
   CHECK(ledger.front() == 1);
 }
 
-TEST_CASE("in order, a finished batch waits for those before it") {
+TEST_CASE("in order, a finished batch waits for the batches before it") {
   Ledger ledger;
   ledger.reset(5, false);
   for (const std::uint32_t slot : {3u, 0u}) (void)ledger.add(slot, batch(slot, 0, 1));
@@ -277,7 +277,7 @@ TEST_CASE("in order, a finished batch waits for those before it") {
   CHECK(ledger.front() == 3);
 }
 
-TEST_CASE("out of order, the order wraps, whichever batch is finished first") {
+TEST_CASE("out of order, batches keep their order when the buffer wraps, whichever batch finishes first") {
   constexpr std::uint32_t slots = 4;
   Ledger ledger;
   ledger.reset(slots, true);
@@ -300,7 +300,7 @@ TEST_CASE("out of order, the order wraps, whichever batch is finished first") {
   }
 }
 
-TEST_CASE("out of order, what was finished in an abandoned epoch isn't yielded in the next") {
+TEST_CASE("out of order, a batch that finished in an abandoned epoch isn't yielded in the next epoch") {
   Ledger ledger;
   ledger.reset(3, true);
   (void)ledger.add(0, batch(0, 0, 1));
@@ -313,7 +313,7 @@ TEST_CASE("out of order, what was finished in an abandoned epoch isn't yielded i
   CHECK_FALSE(ledger.any_done());
 }
 
-TEST_CASE("a slot's next batch is bound to no worker, and has taken nothing from a shard") {
+TEST_CASE("the next batch of a slot is bound to no worker, and has taken no samples from a shard") {
   Ledger ledger;
   ledger.reset(2, false);
   (void)ledger.add(1, batch(0, 0, 1, 7, true));

@@ -12,7 +12,7 @@ using feedlane::loader::Prefetch;
 
 namespace {
 
-// A run whose waits depend on the window. A batch takes the trainer a millisecond beside its wait, if nothing else is said.
+// A run whose waits depend on the window. Beside its wait, a batch takes `work_ns` in the trainer, 1 ms by default.
 struct Run {
   Prefetch prefetch;
   feedlane::shm::Word64 told{};
@@ -34,7 +34,7 @@ constexpr std::uint64_t ms = 1'000'000;
 
 }  // namespace
 
-TEST_CASE("a number that is given stays, whatever the trainer waits") {
+TEST_CASE("a fixed prefetch factor does not change, however long the trainer waits") {
   Run run(3, 3);
   CHECK(run.prefetch.window() == 6);
   run.yield(10'000, [](std::uint32_t) { return 100 * ms; });
@@ -42,7 +42,7 @@ TEST_CASE("a number that is given stays, whatever the trainer waits") {
   CHECK(run.told.load() == 3);
 }
 
-TEST_CASE("the window grows while that shortens the wait, up to its limit, and is told") {
+TEST_CASE("the window grows up to its limit while that shortens the wait, and its size is published") {
   Run run(2, 64);
   CHECK(run.told.load() == 2);
   const Run::Wait by_window = [](std::uint32_t n) { return 64 * ms / n; };
@@ -57,14 +57,14 @@ TEST_CASE("the window grows while that shortens the wait, up to its limit, and i
   CHECK(lesser.prefetch.window() == 22);
 }
 
-TEST_CASE("it stops where a larger window is of no use") {
+TEST_CASE("the window stops growing when a larger window no longer shortens the wait") {
   Run run(2, 64);
   run.yield(10'000, [](std::uint32_t n) { return n < 8 ? 64 * ms / n : 8 * ms; });
   CHECK(run.prefetch.per_worker() == 8);
 }
 
 // promise: prefetch-auto
-TEST_CASE("workers that are too slow with any window leave it as it was, and are tried ever less often") {
+TEST_CASE("the window keeps its size if larger windows don't shorten the wait, and trials become rarer") {
   Run run(2, 64);
   int tried = 0;
   std::uint32_t last = 2;
@@ -81,13 +81,13 @@ TEST_CASE("workers that are too slow with any window leave it as it was, and are
   CHECK(run.prefetch.per_worker() <= 4);
 }
 
-TEST_CASE("a trainer that does not wait to speak of gets no larger window") {
+TEST_CASE("the window does not grow for a trainer that waits for 0.5 % of the time") {
   Run run(2, 64);
   run.yield(10'000, [](std::uint32_t) { return ms / 200; });
   CHECK(run.prefetch.per_worker() == 2);
 }
 
-TEST_CASE("a wait of more than a hundredth of the time is worth a trial, one of just that is not") {
+TEST_CASE("a wait of more than 1 % of the time starts a trial, a wait of exactly 1 % does not") {
   for (const std::uint64_t wait : {10'000U, 10'100U}) {
     Run run(2, 64);
     run.work_ns = 990'000;
@@ -96,7 +96,7 @@ TEST_CASE("a wait of more than a hundredth of the time is worth a trial, one of 
   }
 }
 
-TEST_CASE("a wait that is shorter by a tenth keeps the larger window") {
+TEST_CASE("a larger window is kept if it shortens the wait by 10 %") {
   Run run(2, 64);
   std::uint32_t largest = 0;
   for (int i = 0; i < 10'000; i++) {
@@ -106,7 +106,7 @@ TEST_CASE("a wait that is shorter by a tenth keeps the larger window") {
   CHECK_MESSAGE(largest == 8, "4 is kept, and 8 tried");
 }
 
-TEST_CASE("a period has 32 batches, after those that were asked for with another window") {
+TEST_CASE("a measurement has 32 batches, and leaves out batches that were requested with another window") {
   Run run(2, 64);
   const Run::Wait by_window = [](std::uint32_t n) { return 64 * ms / n; };
   run.yield(4 + 31, by_window);
@@ -114,7 +114,7 @@ TEST_CASE("a period has 32 batches, after those that were asked for with another
   run.yield(1, by_window);
   CHECK(run.prefetch.per_worker() == 4);
 
-  // What was asked for before the growth waits as before, and would hide that the others wait less.
+  // Batches requested before the growth wait as long as before, and would hide that later batches wait less.
   Run lagging(2, 64);
   std::uint32_t last = 2, left = 0, largest = 0;
   for (int i = 0; i < 10'000; i++) {
@@ -129,7 +129,7 @@ TEST_CASE("a period has 32 batches, after those that were asked for with another
   CHECK(largest == 8);
 }
 
-TEST_CASE("the first batches of epochs do not count: workers start then") {
+TEST_CASE("a long wait for the first batch of an epoch does not make the window grow") {
   Run run(2, 64);
   for (int epoch = 0; epoch < 1'000; epoch++) {
     run.yield(
@@ -139,7 +139,7 @@ TEST_CASE("the first batches of epochs do not count: workers start then") {
   CHECK(run.prefetch.per_worker() == 2);
 }
 
-TEST_CASE("epochs that are shorter than the window are measured too") {
+TEST_CASE("the window grows even if each epoch has only 41 batches") {
   Run run(2, 64);
   for (int epoch = 0; epoch < 2'000; epoch++) {
     run.yield(
@@ -149,7 +149,7 @@ TEST_CASE("epochs that are shorter than the window are measured too") {
   CHECK(run.prefetch.per_worker() == 16);
 }
 
-TEST_CASE("it grows later, when the waits have become such") {
+TEST_CASE("the window grows later in a run when a larger window begins to shorten the wait") {
   Run run(2, 64);
   run.yield(5'000, [](std::uint32_t) { return 5 * ms; });
   run.yield(20'000, [](std::uint32_t n) { return 64 * ms / n; });

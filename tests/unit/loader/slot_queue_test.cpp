@@ -32,7 +32,7 @@ SlotQueue make(std::size_t head, const Slots& slots) {
 
 }  // namespace
 
-TEST_CASE("slots leave in the order in which they came, wherever in the circle the queue begins") {
+TEST_CASE("slots leave the queue in the order in which they were added, wherever the circular buffer begins") {
   for (std::size_t head = 0; head < 4; head++) {
     SlotQueue queue = make(head, {3, 1, 0, 2});
     CHECK(queue.size() == 4);
@@ -45,7 +45,7 @@ TEST_CASE("slots leave in the order in which they came, wherever in the circle t
   }
 }
 
-TEST_CASE("a slot is removed from any place, and the others keep their order") {
+TEST_CASE("a slot can be removed from any place in the queue, and the other slots keep their order") {
   for (std::size_t head = 0; head < 4; head++)
     for (const std::uint32_t slot : {3u, 1u, 0u, 2u}) {
       CAPTURE(head);
@@ -58,7 +58,7 @@ TEST_CASE("a slot is removed from any place, and the others keep their order") {
     }
 }
 
-TEST_CASE("removing a slot that is not there changes nothing") {
+TEST_CASE("removing a slot that is not in the queue changes nothing") {
   for (std::size_t head = 0; head < 4; head++)
     for (const Slots& slots : {Slots{}, Slots{3}, Slots{3, 1}, Slots{3, 1, 0}, Slots{3, 1, 0, 2}}) {
       SlotQueue queue = make(head, slots);
@@ -67,7 +67,7 @@ TEST_CASE("removing a slot that is not there changes nothing") {
     }
 }
 
-TEST_CASE("a slot takes another one's place") {
+TEST_CASE("replace() puts a slot in another slot's place, and changes nothing if the queue lacks that slot") {
   for (std::size_t head = 0; head < 4; head++) {
     SlotQueue queue = make(head, {3, 1, 0});
     queue.replace(1, 2);
@@ -77,7 +77,7 @@ TEST_CASE("a slot takes another one's place") {
   }
 }
 
-TEST_CASE("a cleared queue is empty and takes as many as before") {
+TEST_CASE("a cleared queue is empty and takes as many slots as before") {
   SlotQueue queue = make(2, {3, 1, 0, 2});
   queue.clear();
   CHECK(queue.size() == 0);

@@ -46,7 +46,7 @@ struct Run {
 }  // namespace
 
 // promise: monitor-bottleneck
-TEST_CASE("busy workers and a trainer that waits are the data set") {
+TEST_CASE("busy workers and a waiting trainer are diagnosed as a slow data set") {
   Run run;
   run.wait(0.6);
   run.work(0.95);
@@ -55,7 +55,7 @@ TEST_CASE("busy workers and a trainer that waits are the data set") {
   CHECK(run.diagnosis().bound == FEEDLANE_BOUND_DATA);
 }
 
-TEST_CASE("workers that could run and did not for as long as explains the wait are the processors, with the numbers") {
+TEST_CASE("workers that wait long for a processor are diagnosed as too few processors, with their share of the time") {
   Run run;
   run.wait(0.6);
   run.work(0.95);
@@ -65,7 +65,7 @@ TEST_CASE("workers that could run and did not for as long as explains the wait a
   CHECK(std::string(d.text).find("waited for a processor for 45 % of the time") != std::string::npos);
 }
 
-TEST_CASE("a trainer that could run and did not is the processors") {
+TEST_CASE("a trainer that waits for a processor is diagnosed as too few processors") {
   Run run;
   run.wait(0.2);
   run.work(0.5);
@@ -74,7 +74,7 @@ TEST_CASE("a trainer that could run and did not is the processors") {
 }
 
 // promise: monitor-bottleneck
-TEST_CASE("idle workers are never the data set, also where it is not known how long they waited for a processor") {
+TEST_CASE("idle workers are not diagnosed as a slow data set, even if their wait for a processor is unknown") {
   Run run;
   run.wait(0.09);
   run.after.delays.assign(2, -1);
@@ -83,14 +83,14 @@ TEST_CASE("idle workers are never the data set, also where it is not known how l
   CHECK(std::string(d.text).find("is unknown") != std::string::npos);
 }
 
-TEST_CASE("one busy worker of many can be the data set: the trainer waits for its batch") {
+TEST_CASE("one busy worker among idle workers is diagnosed as a slow data set if the trainer waits") {
   Run run;
   run.wait(0.4);
   run.after.workers[0].work_ns = second / 2;
   CHECK(run.diagnosis().bound == FEEDLANE_BOUND_DATA);
 }
 
-TEST_CASE("a delay that only the later figures know is not known, but for a worker that was started in between") {
+TEST_CASE("a delay missing in the first snapshot is unknown, except for a worker that started after the snapshot") {
   Run run;
   run.before.delays.assign(2, -1);
   run.before.workers[0].pid = run.before.workers[1].pid = 1;

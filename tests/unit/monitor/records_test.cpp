@@ -58,7 +58,7 @@ std::vector<feedlane_batch_record> room(std::size_t count) {
 }  // namespace
 
 // promise: monitor-time-stamps
-TEST_CASE("a trace that is written all the time is read in whole records, in order") {
+TEST_CASE("records read from a trace during writes are whole and in order") {
   const auto segments = make_segments();
   std::atomic<bool> is_over{false};
   std::thread writer([&] {
@@ -88,7 +88,7 @@ TEST_CASE("a trace that is written all the time is read in whole records, in ord
   CHECK(disordered == 0);
 }
 
-TEST_CASE("a reader whose records have another size gets what it has room for") {
+TEST_CASE("a reader with longer record structs gets each record, and its additional members stay unchanged") {
   struct Longer {
     feedlane_batch_record record{};
     std::uint64_t more = 42;
@@ -111,7 +111,7 @@ TEST_CASE("a reader whose records have another size gets what it has room for") 
 }
 
 // promise: monitor-errors-counted
-TEST_CASE("thirty-two distinct errors are kept, the one not seen for longest makes room") {
+TEST_CASE("32 distinct errors are kept, and a new error replaces the error with the oldest last occurrence") {
   const auto segments = make_segments();
   ErrorTable table;
   Error ignored;
@@ -159,7 +159,7 @@ TEST_CASE("a duration is counted in the bucket of its power of two") {
   CHECK(h.sum_ns == 6 + 1023 + 1024 + UINT64_MAX / 2);
 }
 
-TEST_CASE("a bucket of a histogram is an eighth of a power of two wide, and a percentile at most that from the truth") {
+TEST_CASE("a histogram bucket is 1/8 of a power of two wide, and a percentile is wrong by at most 1/8") {
   CHECK(bucket_of(0) == 0);
   CHECK(bucket_of(7) == 7);
   CHECK(bucket_of(8) == 8);
@@ -184,7 +184,7 @@ TEST_CASE("a bucket of a histogram is an eighth of a power of two wide, and a pe
   }
 }
 
-TEST_CASE("a trace whose head says that it has 2^64 - 1 records has none") {
+TEST_CASE("a trace that claims to have 2^64 - 1 records is read as empty") {
   const auto segments = make_segments();
   segments->trace_head()->written.store(UINT64_MAX, std::memory_order_relaxed);
   auto records = room(8);
