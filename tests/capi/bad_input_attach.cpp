@@ -145,4 +145,4 @@ const Counted counted{rows};
 
 }  // namespace
 
-TEST_CASE("bad input: descriptors and paths that lead nowhere") { check_rows(rows); }
+TEST_CASE("bad input: descriptors and paths that can't be attached to") { check_rows(rows); }

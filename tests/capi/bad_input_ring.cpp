@@ -234,9 +234,9 @@ const Counted receivers{receiver_rows}, long_paths{long_path_rows}, empty_paths{
 
 TEST_CASE("bad input: a ring's receiver") { check_rows(receiver_rows); }
 
-TEST_CASE("bad input: a path too long for a ring is refused as config.path") { check_rows(long_path_rows); }
+TEST_CASE("bad input: a path too long for a ring is refused with argument config.path") { check_rows(long_path_rows); }
 
-TEST_CASE("bad input: an empty path is no path for a ring") { check_rows(empty_path_rows); }
+TEST_CASE("bad input: an empty path is refused for a ring") { check_rows(empty_path_rows); }
 
 TEST_CASE("bad input: a ring's sender") { check_rows(sender_rows); }
 

@@ -364,7 +364,7 @@ const Counted counted{rows}, counted_forked{forked_rows};
 
 }  // namespace
 
-TEST_CASE("bad input: samplers over lists, weights, ranks and callbacks, states") { check_rows(rows); }
+TEST_CASE("bad input: samplers over lists, weights, ranks and callbacks, and their states") { check_rows(rows); }
 
 TEST_CASE("bad input: states of a sampler in a forked child") {
   F f;

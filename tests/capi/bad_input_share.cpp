@@ -277,7 +277,7 @@ feedlane_loader_config* with(Setup& s, void (*change)(feedlane_loader_config&)) 
 TEST_CASE("bad input: shared loaders") { check_rows(rows); }
 
 // promise: share-refused
-TEST_CASE("bad input: consumers asked for what is the feeder's, and feeders for what is their consumers'") {
+TEST_CASE("bad input: a consumer is asked for a feeder's functions, or a feeder for a consumer's") {
   check_rows(wrong_side);
 }
 
@@ -293,7 +293,7 @@ TEST_CASE("bad input: shared loaders in a forked child") {
 }
 
 // promise: share-refused
-TEST_CASE("bad input: members of a configuration that belong to a shared loader") {
+TEST_CASE("bad input: configuration members of a shared loader") {
   struct Bad {
     const char* argument;
     std::int64_t found;

@@ -219,7 +219,7 @@ void try_forgery(const Side& side, const Forgery& forgery, Findings& found) {
 
 }  // namespace
 
-TEST_CASE("bad input: a welcome that was changed on its way") {
+TEST_CASE("bad input: a welcome message that was changed on its way") {
   for (const Side& side : sides) {
     for (const Forgery& forgery : forgeries) {
       INFO(std::string(side.name), ": ", std::string(forgery.what));
@@ -228,7 +228,7 @@ TEST_CASE("bad input: a welcome that was changed on its way") {
   }
 }
 
-TEST_CASE("bad input: a process that could not attach is not tied to the trainer's life") {
+TEST_CASE("bad input: a process whose attach failed is not tied to the trainer's life") {
   CHECK(in_child([](Findings& found) {
           Letter letter = welcome_of_loader();
           int own_line[2] = {-1, -1};

@@ -24,7 +24,7 @@ std::int64_t index_of(const feedlane_batch& b) { return *static_cast<const std::
 
 }  // namespace
 
-TEST_CASE("releasing too often is E_STALE, also for the token of a slot in use") {
+TEST_CASE("releasing a batch too often fails with E_STALE, also while its slot holds another batch") {
   Setup s(6);
   s.config.held = 1;
   const Loader l = s.create();
@@ -46,7 +46,7 @@ TEST_CASE("releasing too often is E_STALE, also for the token of a slot in use")
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
 }
 
-TEST_CASE("a token that was never handed out is E_STALE") {
+TEST_CASE("a token that was never issued fails with E_STALE") {
   Setup s(2);
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -84,7 +84,7 @@ TEST_CASE("a batch stays until its last reference is released, in any order of b
   CHECK(stats_of(l.get()).slots_held == 0);
 }
 
-TEST_CASE("references can be taken and released from many threads at once") {
+TEST_CASE("several threads can take and release references at once") {
   constexpr int threads = 4;
   constexpr int rounds = 20000;
   Setup s(2);
@@ -108,7 +108,7 @@ TEST_CASE("references can be taken and released from many threads at once") {
   CHECK(feedlane_batch_release(l.get(), b.token) == FEEDLANE_E_STALE);
 }
 
-TEST_CASE("if many threads release the same reference, one succeeds") {
+TEST_CASE("if many threads release the same reference, one of them succeeds") {
   Setup s(200);
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -158,7 +158,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a batch outlives its epoch, stop, and a begin") {
+TEST_CASE("a batch stays valid after the end of its epoch, after stop, and after a begin") {
   Setup s(4);
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -192,7 +192,7 @@ struct Orphans {
 }  // namespace
 
 // promise: end-held-batch
-TEST_CASE("held batches outlive the loader and are released through a copy of its handle") {
+TEST_CASE("batches that are held outlive the loader and are released through a copy of its handle") {
   const std::vector<int> before = open_descriptors();
   {
     Orphans o(3);
@@ -237,7 +237,7 @@ TEST_CASE("every other call on a destroyed loader with held batches returns E_ST
   CHECK(feedlane_batch_release(o.copy, o.batches[0].token) == FEEDLANE_OK);
 }
 
-TEST_CASE("destroying a loader clears the pointer; destroying twice or NULL is allowed") {
+TEST_CASE("destroying a loader clears the pointer; destroying it twice or destroying NULL is allowed") {
   Setup s(1);
   feedlane_loader* l = s.create().release();
   CHECK(feedlane_loader_destroy(&l) == FEEDLANE_OK);

@@ -45,7 +45,7 @@ struct Occupied {
 
 }  // namespace
 
-TEST_CASE("functions for one thread at a time return E_BUSY during another call, and disturb nothing") {
+TEST_CASE("a function for one thread at a time returns E_BUSY during another call and does not disturb that call") {
   Occupied o;
   feedlane_loader* l = o.loader.get();
   auto b = fresh<feedlane_batch>();
@@ -106,7 +106,7 @@ TEST_CASE("a callback that calls its own loader gets E_BUSY") {
   CHECK_MESSAGE(take(l).status == FEEDLANE_END, "not closed");
 }
 
-TEST_CASE("a NULL handle is E_ARGUMENT with its name, for every function") {
+TEST_CASE("every function fails with E_ARGUMENT and the argument's name for a NULL handle") {
   auto b = fresh<feedlane_batch>();
   auto stats = fresh<feedlane_stats>();
   auto worker = fresh<feedlane_worker_stats>();
@@ -140,7 +140,7 @@ TEST_CASE("a NULL handle is E_ARGUMENT with its name, for every function") {
   CHECK(feedlane_worker_destroy(nullptr) == FEEDLANE_OK);
 }
 
-TEST_CASE("a pointer for a result must not be NULL") {
+TEST_CASE("a NULL pointer for a result is refused") {
   Setup s(1);
   const Loader l = s.create();
   std::int32_t number = -1;

@@ -87,7 +87,7 @@ std::int32_t next_of(feedlane_loader* l, feedlane_error* e = nullptr) {
 
 }  // namespace
 
-TEST_CASE("close ends a wait in next with E_STATE, and so does every later call") {
+TEST_CASE("close ends a wait in next with E_STATE, and every later call returns E_STATE") {
   Gated g;
   (void)g.wait_at_gate();
   g.take_one();
@@ -123,7 +123,7 @@ TEST_CASE("close ends a wait in stop, and a later destroy waits for the workers"
   CHECK_FALSE(is_running(worker));
 }
 
-TEST_CASE("close asks the workers to end, without any further call") {
+TEST_CASE("close asks the workers to end without any further call") {
   Gated g(2);
   (void)g.wait_at_gate();
   std::vector<pid_t> pids;
@@ -153,7 +153,7 @@ TEST_CASE("close while another thread takes batches asks the workers to end") {
   }
 }
 
-TEST_CASE("batches of a closed and released loader stay valid, and are released by the handle") {
+TEST_CASE("batches of a closed and released loader stay valid and are released through the handle") {
   Setup s(4, 2);
   feedlane_loader* l = s.create().release();
   begin(l, 0);
@@ -169,7 +169,7 @@ TEST_CASE("batches of a closed and released loader stay valid, and are released 
   CHECK(feedlane_batch_release(l, b.token) == FEEDLANE_OK);
 }
 
-TEST_CASE("destroy ends another thread's next with E_STATE, then frees the loader") {
+TEST_CASE("destroy ends another thread's next with E_STATE and then frees the loader") {
   Gated g;
   const pid_t worker = g.wait_at_gate();
   g.take_one();
@@ -218,8 +218,7 @@ TEST_CASE("destroy waits for a callback of next in another thread") {
   CHECK(feedlane_loader_unref(l) == FEEDLANE_OK);
 }
 
-TEST_CASE(
-    "statistics with a reference, in a race with destroy, return numbers, then E_STATE, and never read freed memory") {
+TEST_CASE("a statistics call that holds a reference and races with destroy returns numbers or E_STATE") {
   for (int round = 0; round < 50; round++) {
     Setup s(4);
     feedlane_loader* l = s.create().release();
@@ -242,7 +241,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("releasing the last reference doesn't wait: a busy worker is killed, and reaped by the next loader") {
+TEST_CASE("releasing the last reference doesn't wait: a busy worker is killed, and the next loader reaps it") {
   pid_t worker = -1;
   {
     Gated g;
@@ -260,7 +259,7 @@ TEST_CASE("releasing the last reference doesn't wait: a busy worker is killed, a
   }));
 }
 
-TEST_CASE("a reference released in a callback of next, or during another thread's next, frees when that returns") {
+TEST_CASE("if the last reference is released during next or in its callback, next frees the loader when it returns") {
   static feedlane_loader* l;
   static std::atomic<int> entered;
   static int fd;
@@ -289,7 +288,7 @@ TEST_CASE("a reference released in a callback of next, or during another thread'
 }
 
 // Tokens can be guessed: the generation that comes next in a slot, or one of another loader.
-TEST_CASE("a release of the token that next is about to return never frees the loader during next") {
+TEST_CASE("releasing the token that next is about to return never frees the loader during next") {
   Setup s(std::int64_t{1} << 20);
   s.config.held = 2;
   feedlane_loader* l = s.create().release();

@@ -67,9 +67,7 @@ std::int32_t reserve(feedlane_tx* tx, std::int64_t timeout_ns = FEEDLANE_FOREVER
 
 }  // namespace
 
-TEST_CASE(
-    "closing a receiver from another thread ends its wait with E_STATE, and later calls too, with or without "
-    "messages") {
+TEST_CASE("closing a receiver ends another thread's wait with E_STATE, and later calls fail too, even with messages") {
   Ends e;
   CHECK(answer_to([&] { return peek(e.rx); }, [&] { CHECK(feedlane_rx_close(e.rx) == FEEDLANE_OK); }) ==
         FEEDLANE_E_STATE);
@@ -92,8 +90,7 @@ TEST_CASE("close wakes a receiver that sleeps in a foreign event loop") {
   CHECK(wait_readable(fd));
 }
 
-TEST_CASE(
-    "closing a sender from another thread ends its wait for room with E_STATE, and what it committed is received") {
+TEST_CASE("closing a sender ends another thread's wait for room with E_STATE, and committed messages are received") {
   Ends e;
   e.fill();
   CHECK(answer_to([&] { return reserve(e.tx); }, [&] { CHECK(feedlane_tx_close(e.tx) == FEEDLANE_OK); }) ==
@@ -108,7 +105,7 @@ TEST_CASE(
   CHECK(peek(e.rx) == FEEDLANE_END);
 }
 
-TEST_CASE("destroying an end ends another thread's wait with E_STATE, then frees the end") {
+TEST_CASE("destroying an end of a ring ends another thread's wait with E_STATE and then frees the end") {
   Ends e;
   CHECK(answer_to([rx = e.rx] { return peek(rx); }, [&] { CHECK(feedlane_rx_destroy(&e.rx) == FEEDLANE_OK); }) ==
         FEEDLANE_E_STATE);
@@ -120,7 +117,7 @@ TEST_CASE("destroying an end ends another thread's wait with E_STATE, then frees
   CHECK(f.tx == nullptr);
 }
 
-TEST_CASE("a ring ends when its closed receiver is destroyed, and has room for messages until then") {
+TEST_CASE("a ring accepts messages while its receiver is closed, and ends when the receiver is destroyed") {
   Ends e;
   CHECK(feedlane_rx_close(e.rx) == FEEDLANE_OK);
   e.fill();

@@ -43,7 +43,7 @@ struct Sleeping {
 
 }  // namespace
 
-TEST_CASE("closing a worker from another thread ends its wait with E_STATE, and every later call too") {
+TEST_CASE("closing a worker from another thread ends its wait with E_STATE, and every later call returns E_STATE") {
   Threaded t;
   Sleeping s(t.worker);
   CHECK(feedlane_worker_close(t.worker) == FEEDLANE_OK);
@@ -60,7 +60,7 @@ TEST_CASE("closing a worker from another thread ends its wait with E_STATE, and 
   CHECK(t.worker == nullptr);
 }
 
-TEST_CASE("destroy ends another thread's wait for a task with E_STATE, then frees the worker") {
+TEST_CASE("destroy ends another thread's wait for a task with E_STATE and then frees the worker") {
   Threaded t;
   Sleeping s(t.worker);
   CHECK(feedlane_worker_destroy(&t.worker) == FEEDLANE_OK);
@@ -69,7 +69,7 @@ TEST_CASE("destroy ends another thread's wait for a task with E_STATE, then free
   CHECK(s.answer == FEEDLANE_E_STATE);
 }
 
-TEST_CASE("the unfinished task of a closed worker is made by the next one") {
+TEST_CASE("the unfinished task of a closed worker is finished by the next worker") {
   Threaded t;
   begin(t.loader.get(), 0);
   const feedlane_task* task = nullptr;

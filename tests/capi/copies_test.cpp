@@ -53,7 +53,7 @@ struct Fleeting {
 }  // namespace
 
 // promise: config-fixed
-TEST_CASE("a loader needs nothing of its configuration once it is made") {
+TEST_CASE("a loader does not use the memory of its configuration after create") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     feedlane_loader* handle = nullptr;
@@ -76,7 +76,7 @@ TEST_CASE("a loader needs nothing of its configuration once it is made") {
 }
 
 // promise: loader-copies-sampler
-TEST_CASE("a loader has a sampler of its own: the definition is copied, not the position") {
+TEST_CASE("a loader has its own sampler: the definition is copied, but not the position") {
   Setup s(5);
   std::int64_t indices[3] = {};
   std::uint64_t got = 0;

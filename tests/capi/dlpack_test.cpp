@@ -123,7 +123,7 @@ TEST_CASE("dlpack: exports outlive the loader, and are deleted on any thread in 
   CHECK(open_descriptors() == before);
 }
 
-TEST_CASE("dlpack: after destroy a batch that is held can still be exported") {
+TEST_CASE("dlpack: a held batch can still be exported after destroy") {
   Setup s(2);
   feedlane_loader* l = s.create().release();
   begin(l, 0);
@@ -149,7 +149,7 @@ TEST_CASE("dlpack: a deleter called in a forked child releases nothing") {
   CHECK(stats_of(l.get()).slots_held == 0);
 }
 
-TEST_CASE("dlpack: an empty tensor has a NULL address and its shape") {
+TEST_CASE("dlpack: an empty tensor has a NULL address and keeps its shape") {
   Setup s(1);
   feedlane_dataset table = s.dataset;
   table.get = nullptr;
@@ -177,7 +177,7 @@ TEST_CASE("dlpack: an empty tensor has a NULL address and its shape") {
 }
 
 // promise: share-threads
-TEST_CASE("dlpack: a consumer's tensors are exported read-only by DLPack, and an export keeps its slot") {
+TEST_CASE("dlpack: a consumer's tensors are exported as read-only, and an export keeps its slot") {
   sharing::Shuffled s;
   const Loader feeder = sharing::shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   Loader l = sharing::join_here(feeder.get());

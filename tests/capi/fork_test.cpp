@@ -40,7 +40,7 @@ void expect_forked(feedlane_loader* l, std::uint64_t token, Findings& f) {
 }  // namespace
 
 // promise: fault-fork, trainer-forks
-TEST_CASE("a loader in a forked child returns E_FORKED, and the parent's continues") {
+TEST_CASE("a loader in a forked child returns E_FORKED, and the parent's loader continues") {
   Setup s(6, 2);
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -61,7 +61,7 @@ TEST_CASE("a loader in a forked child returns E_FORKED, and the parent's continu
 }
 
 // promise: fault-fork
-TEST_CASE("a loader with worker processes returns E_FORKED in a forked child, which does not stop them") {
+TEST_CASE("a loader with worker processes returns E_FORKED in a forked child, and its workers continue") {
   Setup s(6, 2);
   s.workers(2);
   s.config.keep_workers = 1;
@@ -78,7 +78,7 @@ TEST_CASE("a loader with worker processes returns E_FORKED in a forked child, wh
   CHECK(stats_of(l.get()).restarts == 0);
 }
 
-TEST_CASE("a sampler in a forked child returns E_FORKED, and the parent's continues") {
+TEST_CASE("a sampler in a forked child returns E_FORKED, and the parent's sampler continues") {
   feedlane_sampler* s = nullptr;
   REQUIRE(sequential_sampler(3, &s, nullptr) == FEEDLANE_OK);
   std::int64_t index = -1;
@@ -104,7 +104,7 @@ TEST_CASE("a sampler in a forked child returns E_FORKED, and the parent's contin
 }
 
 // promise: fault-fork
-TEST_CASE("a forked child can make and run a loader of its own") {
+TEST_CASE("a forked child can create and run its own loader") {
   Setup parents(2);
   const Loader l = parents.create();
   begin(l.get(), 0);

@@ -19,7 +19,7 @@ TEST_CASE("batch_size 0 means 1") {
 }
 
 // promise: loader-drop-last, sampler-length
-TEST_CASE("the last batch has the remaining samples, or is dropped with drop_last; length agrees") {
+TEST_CASE("the last batch has the remaining samples or, with drop_last, is dropped and not counted in the length") {
   for (const std::int64_t samples : {0, 1, 3, 4, 5, 8, 9})
     for (const bool drop_last : {false, true}) {
       CAPTURE(samples);
@@ -49,7 +49,7 @@ TEST_CASE("END is repeated until a new epoch begins") {
   CHECK(stats_of(l.get()).epochs == 3);
 }
 
-TEST_CASE("END comes although the trainer holds every slot") {
+TEST_CASE("next returns END even if the trainer holds every slot") {
   for (const std::int32_t workers : {0, 2})
     for (const std::int64_t max_batches : {0, 1}) {
       CAPTURE(workers);
@@ -94,7 +94,7 @@ TEST_CASE("begin during an epoch starts the new epoch at its beginning") {
   }
 }
 
-TEST_CASE("next before begin is E_STATE; a negative epoch is refused and the present one continues") {
+TEST_CASE("next before begin fails with E_STATE; a negative epoch is refused, and the current epoch continues") {
   Setup s(4, 2);
   const Loader l = s.create();
   Error e;
@@ -128,7 +128,7 @@ TEST_CASE("stop ends the epoch, and begin starts again") {
 }
 
 // promise: seed-per-sample
-TEST_CASE("seeds are those of feedlane_row_seed for the position in the epoch's order") {
+TEST_CASE("each row's seed is feedlane_row_seed of its position in the epoch's order") {
   Setup s(7, 3);
   s.sampler = shuffled(7, 5);
   const Loader l = s.create();
@@ -144,7 +144,7 @@ TEST_CASE("seeds are those of feedlane_row_seed for the position in the epoch's 
 }
 
 // promise: seed-base
-TEST_CASE("without a configured seed each loader draws its own; seed 0 is used with has_seed") {
+TEST_CASE("without a configured seed each loader draws its own seed; seed 0 is used if has_seed is set") {
   const auto first_seed = [](std::int32_t has_seed, std::uint64_t seed) {
     Setup s(1);
     s.config.has_seed = has_seed;
@@ -159,7 +159,7 @@ TEST_CASE("without a configured seed each loader draws its own; seed 0 is used w
 }
 
 // promise: loader-no-copy
-TEST_CASE("a tensor is row-major, aligned, in place, with the declared shape, strides and dtype") {
+TEST_CASE("a tensor is row-major, aligned and in place, and has the declared shape, strides and dtype") {
   Setup s(5, 4);
   s.fields({field("a", uint8_type, {3}), field("b", float32_type, {2, 5}), field("c", {5, 64, 2}),
             field("d", uint8_type, {0}), field("e", {6, 8, 0}, {1, 2, 3, 1, 2, 1, 1})});
@@ -206,7 +206,7 @@ TEST_CASE("a tensor is row-major, aligned, in place, with the declared shape, st
   }
 }
 
-TEST_CASE("statistics count what was yielded") {
+TEST_CASE("statistics count the batches and samples that were delivered") {
   Setup s(5, 2);
   s.config.held = 3;
   const Loader l = s.create();

@@ -94,7 +94,7 @@ TEST_CASE("get is called once for each sample, in order, with the row's position
 }
 
 // promise: loader-inline, seed-inline-id
-TEST_CASE("open gets id -1 when it runs inline, the base seed, the configuration, the fields") {
+TEST_CASE("an inline open gets id -1, the base seed, the configuration and the fields") {
   Recorded r(2);
   const Loader l = r.setup.create();
   CHECK_MESSAGE(r.recorder.opened == 0, "not before the first epoch");
@@ -116,30 +116,30 @@ TEST_CASE("open gets id -1 when it runs inline, the base seed, the configuration
 // promise: start-open
 TEST_CASE("close is called once for each open that succeeded, however the epoch ends") {
   Recorded r(4);
-  SUBCASE("at the end of an epoch, when END is repeated, and at destroy") {
+  SUBCASE("the epoch ends, END is repeated, and the loader is destroyed") {
     Loader l = r.setup.create();
     (void)take_epoch(l.get(), 0);
     (void)take(l.get());
     l.reset();
   }
-  SUBCASE("in mid-epoch, by destroy") {
+  SUBCASE("the loader is destroyed in the middle of the epoch") {
     const Loader l = r.setup.create();
     begin(l.get(), 0);
     (void)take(l.get());
   }
-  SUBCASE("by begin in mid-epoch") {
+  SUBCASE("begin is called in the middle of the epoch") {
     const Loader l = r.setup.create();
     begin(l.get(), 0);
     begin(l.get(), 1);
     CHECK(r.recorder.opened - r.recorder.closed == 1);
   }
-  SUBCASE("by stop") {
+  SUBCASE("stop is called") {
     const Loader l = r.setup.create();
     begin(l.get(), 0);
     CHECK(feedlane_loader_stop(l.get(), nullptr) == FEEDLANE_OK);
     CHECK(r.recorder.closed == 1);
   }
-  SUBCASE("not when nothing was begun") {
+  SUBCASE("the data set is not opened if no epoch was begun") {
     { const Loader l = r.setup.create(); }
     CHECK(r.recorder.opened == 0);
     r.recorder.opened = r.recorder.closed;  // nothing more to say below
@@ -151,7 +151,7 @@ TEST_CASE("close is called once for each open that succeeded, however the epoch 
 }
 
 // promise: error-open-reported
-TEST_CASE("next returns E_INIT for a data set that can't be opened, again and again, until begin") {
+TEST_CASE("if a data set can't be opened, every next returns E_INIT until begin") {
   Recorded r(3);
   r.recorder.open_result = FEEDLANE_E_OS;
   {
@@ -189,7 +189,7 @@ TEST_CASE("fetch makes the whole batch and is preferred to get") {
 }
 
 // promise: start-open
-TEST_CASE("without open, self is user_data; close may be missing") {
+TEST_CASE("without open, self is user_data; close can be missing") {
   Recorded r(3);
   r.setup.dataset.open = nullptr;
   r.setup.dataset.close = nullptr;
@@ -198,7 +198,7 @@ TEST_CASE("without open, self is user_data; close may be missing") {
   CHECK(r.recorder.made == 3);
 }
 
-TEST_CASE("a task's id is never used again, over batches, epochs and abandoned epochs") {
+TEST_CASE("a task's id is never used again, across batches, epochs and abandoned epochs") {
   for (const bool whole : {false, true}) {
     CAPTURE(whole);
     Recorded r(6, 2);

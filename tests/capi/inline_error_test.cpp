@@ -13,13 +13,13 @@
 using namespace feedlane::test;
 
 // promise: error-once-in-order
-TEST_CASE("an error in a sample is reported once, with its index, batch, epoch, text and traceback; the rest follows") {
+TEST_CASE("a sample's error is reported once, with index, batch, epoch, text and traceback, and other batches follow") {
   Setup s(9, 3);
   s.plan.fail_index = 4;
   s.plan.traceback_bytes = 100;
   s.plan.transient = 1;
-  SUBCASE("by sample") {}
-  SUBCASE("by the whole batch") { s.dataset = scripted_fetch_dataset(); }
+  SUBCASE("one sample at a time") {}
+  SUBCASE("the whole batch at once") { s.dataset = scripted_fetch_dataset(); }
   const Loader l = s.create();
   begin(l.get(), 2);
   CHECK(take(l.get()).batch == 0);
@@ -44,13 +44,13 @@ TEST_CASE("an error in a sample is reported once, with its index, batch, epoch, 
 }
 
 // promise: error-details
-TEST_CASE("a traceback is cut to the caller's buffer, and detail_len is its whole length") {
+TEST_CASE("a traceback is cut to the size of the caller's buffer, and detail_len is its whole length") {
   Setup s(1);
   s.plan.fail_index = 0;
   s.plan.traceback_bytes = 1000;
   const Loader l = s.create();
   begin(l.get(), 0);
-  SUBCASE("less room") {
+  SUBCASE("a buffer that is too small") {
     Error e(10);
     e.buffer.resize(20, '#');
     e.detail = e.buffer.data();
@@ -59,13 +59,13 @@ TEST_CASE("a traceback is cut to the caller's buffer, and detail_len is its whol
     CHECK(e.detail_cap == 10);
     CHECK(std::string(e.detail, 11) == "abcdefghij#");
   }
-  SUBCASE("just enough") {
+  SUBCASE("a buffer of exactly the right size") {
     Error e(1000);
     CHECK(take(l.get(), &e).status == FEEDLANE_E_SAMPLE);
     CHECK(e.detail_len == 1000);
     CHECK(e.detail[999] == static_cast<char>('a' + 999 % 26));
   }
-  SUBCASE("no room") {
+  SUBCASE("a buffer without room") {
     Error e;
     e.detail = nullptr;
     CHECK(take(l.get(), &e).status == FEEDLANE_E_SAMPLE);
@@ -75,7 +75,7 @@ TEST_CASE("a traceback is cut to the caller's buffer, and detail_len is its whol
   SUBCASE("no error struct") { CHECK(take(l.get(), nullptr).status == FEEDLANE_E_SAMPLE); }
 }
 
-TEST_CASE("a callback that returns only a number has it in the error's text") {
+TEST_CASE("if a callback only returns a number, the error's text contains it") {
   for (const std::int32_t result : {FEEDLANE_E_OS, -77, 1, 99}) {
     CAPTURE(result);
     static std::int32_t to_return;
@@ -94,7 +94,7 @@ TEST_CASE("a callback that returns only a number has it in the error's text") {
 }
 
 // promise: next-usable-after-timeout, inline-timeout
-TEST_CASE("a timeout between two samples loses nothing: the batch continues where it was") {
+TEST_CASE("a timeout between two samples loses no sample: the batch continues after the last sample") {
   Setup s(8, 4);
   const Reports reports;
   s.plan.report_fd = reports.fd();
@@ -131,7 +131,7 @@ TEST_CASE("an unfinished batch is abandoned when a new epoch begins") {
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
 }
 
-TEST_CASE("an interrupt before next ends that call, once") {
+TEST_CASE("one or more interrupts before next end only that one call") {
   Setup s(4, 2);
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -144,7 +144,7 @@ TEST_CASE("an interrupt before next ends that call, once") {
   CHECK(take(l.get()).status == FEEDLANE_END);
 }
 
-TEST_CASE("an interrupt from another thread ends a batch between two samples, and nothing is lost") {
+TEST_CASE("an interrupt from another thread ends next between two samples, and no sample is lost") {
   Setup s(4, 4);
   const Gate gate;
   const Reports reports;
@@ -169,7 +169,7 @@ feedlane_loader* to_interrupt;
 void interrupt_it(int) { (void)feedlane_loader_interrupt(to_interrupt); }
 }  // namespace
 
-TEST_CASE("an interrupt from a signal handler ends a batch between two samples") {
+TEST_CASE("an interrupt from a signal handler ends next between two samples") {
   Setup s(4, 4);
   static feedlane_dataset scripted;
   scripted = scripted_dataset();

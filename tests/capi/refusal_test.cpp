@@ -164,7 +164,7 @@ TEST_CASE("a number out of range is refused with its name, the number and the li
 }
 
 // promise: config-other-invalid, torch-combinations
-TEST_CASE("contradictory members are refused by name") {
+TEST_CASE("contradictory members of a configuration are refused by name") {
   for (const Refusal& r : combinations) check(r);
 }
 
@@ -174,12 +174,12 @@ TEST_CASE("an invalid field is refused with its number and member") {
 }
 
 // promise: config-other-invalid
-TEST_CASE("more slots or bytes than a loader can ever have are E_LIMIT") {
+TEST_CASE("more slots or bytes than a loader can ever have are refused with E_LIMIT") {
   for (const Refusal& r : too_much) check(r);
 }
 
 // promise: config-small-arena, fault-little-memory
-TEST_CASE("an arena larger than this machine's memory is E_MEMORY, with the available and the needed bytes") {
+TEST_CASE("an arena larger than this machine's memory is refused with E_MEMORY and the available and needed bytes") {
   Setup s(8);
   s.field_list[1] = field("x", uint8_type, {INT64_C(1) << 39});
   s.config.held = 60;
@@ -194,7 +194,7 @@ TEST_CASE("an arena larger than this machine's memory is E_MEMORY, with the avai
   CHECK(e.says(std::to_string(e.needed)));
 }
 
-TEST_CASE("a loader without configuration, or without a pointer for it, is refused") {
+TEST_CASE("create without a configuration, or without a pointer for the loader, is refused") {
   Setup s(8);
   s.connect();
   auto* loader = reinterpret_cast<feedlane_loader*>(1);
@@ -206,7 +206,7 @@ TEST_CASE("a loader without configuration, or without a pointer for it, is refus
   CHECK(std::string(e.argument) == "out");
 }
 
-TEST_CASE("the limits themselves are accepted") {
+TEST_CASE("values equal to the limits are accepted") {
   for (void (*change)(Setup&) : {
            +[](Setup& s) { s.config.held = 1000; },
            +[](Setup& s) { s.field_list[1].name = name_of_32_bytes + 1; },
@@ -232,7 +232,7 @@ TEST_CASE("the limits themselves are accepted") {
   CHECK_MESSAGE(s.create() != nullptr, "64 fields");
 }
 
-TEST_CASE("a refused loader leaves nothing open and nothing mapped") {
+TEST_CASE("a refused loader leaves no descriptor open and no memory mapped") {
   const std::vector<int> before = open_descriptors();
   for (const Refusal& r : fields) check(r);
   Setup s(8);

@@ -147,14 +147,14 @@ std::int32_t answer_to(const std::function<std::int32_t()>& call, const std::fun
 
 }  // namespace
 
-TEST_CASE("send and receive copy each message once, in order and whole, over the lane's end, and no byte more") {
+TEST_CASE("send and receive copy each message whole, once and in order, across the lane's end, and no byte more") {
   const std::initializer_list<std::uint32_t> sizes{1,  2,  3,  4,  7,  8,  9,  15,  16,  17,  24, 31,
                                                    32, 33, 48, 55, 56, 57, 64, 100, 120, 121, 500};
   for (const std::uint32_t bytes : sizes) exchange(bytes, 8);
   exchange(56, 1);
 }
 
-TEST_CASE("send publishes what there is space for, tells how much, and another call continues") {
+TEST_CASE("send publishes as many messages as there is room for and returns their number, and another call continues") {
   const Ends e;
   CHECK(send(e.tx[0], numbers(0, 6)) == Outcome{FEEDLANE_TIMEOUT, 4});
   CHECK(send(e.tx[0], numbers(4, 1), 1'000'000) == Outcome{FEEDLANE_TIMEOUT, 0});
@@ -168,7 +168,7 @@ TEST_CASE("send publishes what there is space for, tells how much, and another c
   CHECK(words_of(e.rx, 9) == numbers(8, 2));
 }
 
-TEST_CASE("send waits for space: more messages than a lane holds arrive by one call") {
+TEST_CASE("one send waits for room and delivers more messages than a lane holds") {
   const Ends e;
   constexpr std::uint64_t count = 3000;
   std::thread sender([&] { CHECK(send(e.tx[0], numbers(0, count), patience_ns) == Outcome{FEEDLANE_OK, count}); });
@@ -182,7 +182,7 @@ TEST_CASE("send waits for space: more messages than a lane holds arrive by one c
   CHECK(all == numbers(0, count));
 }
 
-TEST_CASE("send without `sent` and receive without `lane` do the same") {
+TEST_CASE("send accepts NULL for `sent`, and receive accepts NULL for `lane`") {
   const Ends e;
   const Words words = numbers(5, 2);
   CHECK(feedlane_tx_send(e.tx[0], words.data(), 2, 0, nullptr, nullptr) == FEEDLANE_OK);
@@ -204,8 +204,7 @@ TEST_CASE("send replaces a reservation that was not committed") {
   CHECK(receive(e.rx, 9).status == FEEDLANE_TIMEOUT);
 }
 
-TEST_CASE(
-    "receive keeps its timeout, and gives END after the last message of the last sender, whose lane is free then") {
+TEST_CASE("receive keeps its timeout, and returns END and frees the lane after the last message of the last sender") {
   Ends e;
   CHECK(receive(e.rx, 1).status == FEEDLANE_TIMEOUT);
   CHECK(receive(e.rx, 1, 1'000'000).status == FEEDLANE_TIMEOUT);
@@ -222,7 +221,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("receive serves lanes in round-robin order and tells which") {
+TEST_CASE("receive serves lanes in round-robin order and returns the lane's number") {
   const Ends e(8, 4, 2);
   CHECK(send(e.tx[0], numbers(0, 3)) == Outcome{FEEDLANE_OK, 3});
   CHECK(send(e.tx[1], numbers(10, 3)) == Outcome{FEEDLANE_OK, 3});
@@ -233,7 +232,7 @@ TEST_CASE("receive serves lanes in round-robin order and tells which") {
   }
 }
 
-TEST_CASE("receive voids a peek that was not released: its messages are received, and can't be released any more") {
+TEST_CASE("receive cancels an unreleased peek: its messages are received and can't be released any more") {
   const Ends e(8, 8);
   feedlane_span span{};
   CHECK(send(e.tx[0], numbers(0, 4)) == Outcome{FEEDLANE_OK, 4});
@@ -248,7 +247,7 @@ TEST_CASE("receive voids a peek that was not released: its messages are received
   CHECK(words_of(e.rx, 8) == numbers(6, 2));
 }
 
-TEST_CASE("a lane whose peeked messages are received is free after its sender's end") {
+TEST_CASE("a lane whose peeked messages are received is free after its sender has ended") {
   Ends e(8, 4, 2);
   feedlane_span span{};
   for (feedlane_tx* tx : e.tx) CHECK(send(tx, numbers(0, 4)) == Outcome{FEEDLANE_OK, 4});
@@ -270,7 +269,7 @@ TEST_CASE("a lane whose peeked messages are received is free after its sender's 
   }
 }
 
-TEST_CASE("send is told that the receiver is gone, and how much it published before") {
+TEST_CASE("send reports that the receiver is gone and how much it published before") {
   Ends e;
   Outcome outcome{};
   const auto call = [&] {
@@ -282,7 +281,7 @@ TEST_CASE("send is told that the receiver is gone, and how much it published bef
   CHECK(send(e.tx[0], numbers(0, 1), patience_ns) == Outcome{FEEDLANE_E_PEER_DEAD, 0});
 }
 
-TEST_CASE("a signal ends send and receive with INTERRUPTED, and send tells how much it published before") {
+TEST_CASE("a signal ends send and receive with INTERRUPTED, and send reports how much it published before") {
   struct sigaction action {
   }, before{};
   action.sa_handler = [](int) {};
@@ -301,7 +300,7 @@ TEST_CASE("a signal ends send and receive with INTERRUPTED, and send tells how m
   REQUIRE(::sigaction(SIGUSR1, &before, nullptr) == 0);
 }
 
-TEST_CASE("arm writes the same descriptor whether it may be slept on or not, and none after close") {
+TEST_CASE("arm returns the same descriptor whether it returns OK or AGAIN, and no descriptor after close") {
   const Ends e;
   std::int32_t asleep = -1, awake = -1, none = -7;
   CHECK(feedlane_rx_arm(e.rx, &asleep) == FEEDLANE_OK);
@@ -314,7 +313,7 @@ TEST_CASE("arm writes the same descriptor whether it may be slept on or not, and
   CHECK(none == -7);
 }
 
-TEST_CASE("close ends send and receive with E_STATE, and later calls too") {
+TEST_CASE("close ends send and receive with E_STATE, and later calls return E_STATE") {
   const Ends e;
   Outcome outcome{};
   const auto call = [&] {
@@ -332,7 +331,7 @@ TEST_CASE("close ends send and receive with E_STATE, and later calls too") {
 
 // ---- counts ----
 
-TEST_CASE("a monitor counts the messages that the receiver has taken, and a sender's end adds none") {
+TEST_CASE("a monitor counts the messages the receiver has taken, and a sender that ends does not add any") {
   Ends ends(8, 4, 1);
   feedlane_tx*& tx = ends.tx[0];
   auto ring = fresh<feedlane_ring_info>();

@@ -176,7 +176,7 @@ extern "C" __attribute__((no_sanitize("address"))) long syscall(long number, ...
   return real(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
 }
 
-TEST_CASE("messages arrive whichever side is refused membarrier, at any time") {
+TEST_CASE("messages arrive if membarrier is refused to either side, at any time") {
   for (const Refused receiver : {never, at_once, once_attached})
     for (const Refused sender : {never, at_once, once_attached}) {
       CAPTURE(receiver);
@@ -185,7 +185,7 @@ TEST_CASE("messages arrive whichever side is refused membarrier, at any time") {
     }
 }
 
-TEST_CASE("arm fails when membarrier is refused later, because the event loop would sleep without a limit") {
+TEST_CASE("arm fails if membarrier is refused later, because the event loop would sleep without a limit") {
   CHECK(in_child([&](Findings& f) {
           auto config = fresh<feedlane_ring_config>();
           config.message_bytes = 8;
@@ -202,7 +202,7 @@ TEST_CASE("arm fails when membarrier is refused later, because the event loop wo
         }) == "");
 }
 
-TEST_CASE("a sender is accepted when its attach returns, and not before the receiver has handled it") {
+TEST_CASE("attach returns only after the receiver has accepted the sender") {
   const Ring ring;
   std::int32_t fd = ring.offer();
   Child sender({fd}, [&](Findings& f) {
@@ -220,9 +220,7 @@ TEST_CASE("a sender is accepted when its attach returns, and not before the rece
   (void)::close(fd);
 }
 
-TEST_CASE(
-    "a sender in a PID namespace that the receiver can't see is watched by the kernel's pidfd; without one it is "
-    "refused by name") {
+TEST_CASE("a sender in a PID namespace hidden from the receiver is watched by the kernel's pidfd or refused by name") {
   if (!has_pid_namespaces()) return skip("this user can't make PID namespaces");
   for (const bool is_old : {false, true}) {
     CAPTURE(is_old);
@@ -294,7 +292,7 @@ void let_in_and_lose(Findings& f) {
 
 }  // namespace
 
-TEST_CASE("senders attach and their ends are observed in a PID namespace whose /proc is that of another") {
+TEST_CASE("senders attach and their ends are seen in a PID namespace whose /proc belongs to another namespace") {
   if (!has_pid_namespaces()) return skip("this user can't make PID namespaces");
   for (const bool is_old : {false, true}) {
     CAPTURE(is_old);
@@ -308,7 +306,7 @@ TEST_CASE("senders attach and their ends are observed in a PID namespace whose /
 }
 
 // promise: sender-no-lane
-TEST_CASE("a connection that doesn't ask for a lane gets none, and neither delays END nor other senders") {
+TEST_CASE("a connection that doesn't ask for a lane gets none and delays neither END nor other senders") {
   const Path path;
   const Ring ring(path.name());
   std::vector<int> bare;
@@ -355,7 +353,7 @@ TEST_CASE("a sender's socket is not inherited by exec, however it was passed") {
   CHECK(feedlane_tx_destroy(&tx) == FEEDLANE_OK);
 }
 
-TEST_CASE("after END the receiver may sleep, and accepts later senders") {
+TEST_CASE("after END the receiver may sleep and still accepts later senders") {
   const Path path;
   const Ring ring(path.name());
   std::int32_t wait_fd = -1;
@@ -374,7 +372,7 @@ TEST_CASE("after END the receiver may sleep, and accepts later senders") {
   }
 }
 
-TEST_CASE("a receiver's end is seen by its sender and in its listen backlog, although a forked child of it lives") {
+TEST_CASE("a sender and the listen backlog see a receiver's end although a forked child of the receiver lives") {
   const Path path;
   const Gate is_full;
   auto ring = std::make_unique<Ring>(path.name());
@@ -405,7 +403,7 @@ TEST_CASE("a receiver's end is seen by its sender and in its listen backlog, alt
   CHECK(at_the_door.finish() == "");
 }
 
-TEST_CASE("no sender waits for a killed receiver, although a forked child of it lives") {
+TEST_CASE("no sender waits for a killed receiver although a forked child of the receiver lives") {
   const Path path;
   const Gate is_there;
   const Gate may_end;
@@ -430,7 +428,7 @@ TEST_CASE("no sender waits for a killed receiver, although a forked child of it 
   may_end.open();
 }
 
-TEST_CASE("a receiver removes its own path, whatever its working directory is by then, and no other file") {
+TEST_CASE("a receiver removes its own path from any working directory and never another file") {
   CHECK(in_child([&](Findings& f) {
           const Path path;
           const std::string name = path.path.substr(path.path.rfind('/') + 1);
@@ -448,7 +446,7 @@ TEST_CASE("a receiver removes its own path, whatever its working directory is by
         }) == "");
 }
 
-TEST_CASE("a sender that has left and takes its message back blocks no lane") {
+TEST_CASE("a sender that leaves and then takes its message back does not block its lane") {
   const Ring ring;
   feedlane_tx* tx = nullptr;
   feedlane_span span{};

@@ -53,7 +53,7 @@ void check_refusal(const Error& e, std::int32_t status, const char* argument, st
 }  // namespace
 
 // promise: sampler-sequential
-TEST_CASE("a sequential sampler counts up, in pieces of any size, and then returns END") {
+TEST_CASE("a sequential sampler counts up in pieces of any size and then returns END") {
   const Sampler s = sequential(10);
   for (const std::uint64_t cap : {1U, 3U, 10U, 64U}) {
     REQUIRE(feedlane_sampler_restart(s.get(), 5, nullptr) == FEEDLANE_OK);
@@ -77,14 +77,14 @@ TEST_CASE("fewer indices than requested are returned only at the end, and END is
   }
 }
 
-TEST_CASE("an empty sequential sampler is at its end") {
+TEST_CASE("an empty sequential sampler returns END at once") {
   const Sampler s = sequential(0);
   REQUIRE(s != nullptr);
   CHECK(drain(s.get(), 4).empty());
 }
 
 // promise: sampler-random-once
-TEST_CASE("a random sampler yields each index once, in another order in each epoch, the same again after restart") {
+TEST_CASE("a random sampler yields each index once, in a new order each epoch and in the same order after restart") {
   const Sampler s = shuffled(100, 7);
   const std::vector<std::int64_t> first = drain(s.get(), 7);
   CHECK_MESSAGE(first == epoch_of(s.get(), 0), "a fresh sampler stands at the start of epoch 0");
@@ -100,7 +100,7 @@ TEST_CASE("a random sampler yields each index once, in another order in each epo
 }
 
 // promise: sampler-torch-indices
-TEST_CASE("a random sampler yields what torch.randperm yields") {
+TEST_CASE("a random sampler yields the same order as torch.randperm") {
   const Sampler s = shuffled(10, 0);
   CHECK(epoch_of(s.get(), 0) == std::vector<std::int64_t>{4, 1, 7, 5, 3, 9, 0, 8, 6, 2});
   CHECK(epoch_of(s.get(), 42) == std::vector<std::int64_t>{2, 6, 1, 8, 4, 5, 0, 9, 3, 7});
@@ -122,7 +122,7 @@ TEST_CASE("a sampler's length is the number of its indices, at any position") {
   }
 }
 
-TEST_CASE("invalid samplers are refused with the numbers, and the pointer is NULL") {
+TEST_CASE("an invalid sampler is refused with the numbers, and its pointer is NULL") {
   auto* s = reinterpret_cast<feedlane_sampler*>(1);
   Error e;
   CHECK(sequential_sampler(-3, &s, &e) == FEEDLANE_E_ARGUMENT);
@@ -145,7 +145,7 @@ TEST_CASE("invalid samplers are refused with the numbers, and the pointer is NUL
   check_refusal(e, FEEDLANE_E_ARGUMENT, "out", 0, 1);
 }
 
-TEST_CASE("a random configuration may be shorter, or longer with trailing zeros") {
+TEST_CASE("a random configuration can be shorter, or longer with trailing zeros") {
   struct {
     feedlane_sampler_config known;
     std::uint64_t later = 0;
@@ -176,7 +176,7 @@ TEST_CASE("a random configuration may be shorter, or longer with trailing zeros"
   check_refusal(e, FEEDLANE_E_ABI, "config", 4, sizeof config.known);
 }
 
-TEST_CASE("invalid arguments of a sampler's functions are refused by name, and the position stays") {
+TEST_CASE("invalid arguments of a sampler's functions are refused by name, and the position is unchanged") {
   const Sampler s = sequential(4);
   Error e;
   std::int64_t index = -1;
@@ -199,7 +199,7 @@ TEST_CASE("invalid arguments of a sampler's functions are refused by name, and t
   CHECK(drain(s.get(), 2) == count_to(4));
 }
 
-TEST_CASE("destroying a sampler clears the pointer; destroying twice or NULL is allowed") {
+TEST_CASE("destroying a sampler clears the pointer; destroying it twice or destroying NULL is allowed") {
   feedlane_sampler* s = nullptr;
   REQUIRE(sequential_sampler(3, &s, nullptr) == FEEDLANE_OK);
   CHECK(feedlane_sampler_destroy(&s) == FEEDLANE_OK);
@@ -208,14 +208,14 @@ TEST_CASE("destroying a sampler clears the pointer; destroying twice or NULL is 
   CHECK(feedlane_sampler_destroy(nullptr) == FEEDLANE_OK);
 }
 
-TEST_CASE("an order that doesn't fit into memory is E_MEMORY") {
+TEST_CASE("an order that doesn't fit into memory is refused with E_MEMORY") {
   const Sampler s = shuffled(INT64_MAX, 1);
   REQUIRE(s != nullptr);
   Error e;
   CHECK(feedlane_sampler_restart(s.get(), 0, &e) == FEEDLANE_E_MEMORY);
 }
 
-TEST_CASE("a rank struct of an older header gets the members that it has") {
+TEST_CASE("a rank struct of an older header gets only the members it has") {
   feedlane_rank rank;
   std::memset(&rank, 0x5a, sizeof rank);
   rank.size = offsetof(feedlane_rank, warning);
@@ -232,7 +232,7 @@ TEST_CASE("a rank struct of an older header gets the members that it has") {
   CHECK(rank.warning[0] == 0x5a);
 }
 
-TEST_CASE("the size of a state is returned when the buffer is too small") {
+TEST_CASE("if the buffer is too small for a state, the needed size is returned") {
   const Sampler s = sequential(5);
   Error e;
   std::uint64_t bytes = 0;

@@ -41,7 +41,7 @@ TEST_CASE("a configuration of an older header is accepted, with defaults for its
   check_sequence(taken, 5, 2);
 }
 
-TEST_CASE("a configuration of a newer header is accepted while its tail is zero") {
+TEST_CASE("a configuration of a newer header is accepted while its unknown members are zero") {
   Setup s(5, 2);
   s.connect();
   Later<feedlane_loader_config> config{s.config};
@@ -57,7 +57,7 @@ TEST_CASE("a configuration of a newer header is accepted while its tail is zero"
   CHECK(e.needed == sizeof config.known);
 }
 
-TEST_CASE("a size that was never set, or that no struct has, is E_ABI") {
+TEST_CASE("a size that was never set, or that no struct can have, is refused with E_ABI") {
   Setup s(5, 2);
   s.connect();
   Error e;
@@ -70,7 +70,7 @@ TEST_CASE("a size that was never set, or that no struct has, is E_ABI") {
 }
 
 // Otherwise a size could end in the middle of a member, of which half would be read.
-TEST_CASE("a configuration's or a table's size that isn't a multiple of 8 is E_ABI") {
+TEST_CASE("a configuration or a table whose size isn't a multiple of 8 is refused with E_ABI") {
   Setup s(5, 2);
   s.connect();
   Error e;
@@ -98,7 +98,7 @@ TEST_CASE("a configuration's or a table's size that isn't a multiple of 8 is E_A
   CHECK(feedlane_rx_create(&ring, &rx, &e) == FEEDLANE_E_ABI);
 }
 
-TEST_CASE("a data set's table may be shorter or longer too") {
+TEST_CASE("a data set's table can be shorter or longer too") {
   Setup s(5, 2);
   s.connect();
   Error e;
@@ -127,7 +127,7 @@ TEST_CASE("a data set's table may be shorter or longer too") {
   CHECK_MESSAGE(fetched == 0, "behind its end");
 }
 
-TEST_CASE("the first field's size is the distance of fields of a newer header") {
+TEST_CASE("the first field's size is the stride of the field array of a newer header") {
   Setup s(5, 2);
   s.connect();
   std::vector<Later<feedlane_field>> list;
@@ -145,7 +145,7 @@ TEST_CASE("the first field's size is the distance of fields of a newer header") 
   CHECK(e.needed == sizeof list[1].known);
 }
 
-TEST_CASE("fields of an older header are closer together, and their missing members are zero") {
+TEST_CASE("the field array of an older header has a smaller stride, and missing members of a field are zero") {
   Setup s(5, 2);
   s.connect();
   struct Older {  // before `shape`
@@ -164,7 +164,7 @@ TEST_CASE("fields of an older header are closer together, and their missing memb
   CHECK(taken[0].seed(1) == feedlane_row_seed(99, 0, 1));
 }
 
-TEST_CASE("a batch struct of an older header gets the members that it has") {
+TEST_CASE("a batch struct of an older header gets only the members it has") {
   Setup s(5, 2);
   const Loader l = s.create();
   begin(l.get(), 3);
@@ -188,7 +188,7 @@ TEST_CASE("a batch struct of an older header gets the members that it has") {
   CHECK(feedlane_batch_release(l.get(), longer.known.token) == FEEDLANE_OK);
 }
 
-TEST_CASE("an output struct whose size was not set is refused before anything happens") {
+TEST_CASE("an output struct whose size was not set is refused before the call has any effect") {
   Setup s(2, 2);
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -208,7 +208,7 @@ TEST_CASE("an output struct whose size was not set is refused before anything ha
   check_sequence(take_rest(l.get()), 2, 2);
 }
 
-TEST_CASE("statistics of an older header get the members that they have") {
+TEST_CASE("a statistics struct of an older header gets only the members it has") {
   Setup s(4, 2);
   const Loader l = s.create();
   (void)take_epoch(l.get(), 0);

@@ -14,7 +14,7 @@ using namespace feedlane::test;
 #error "FEEDLANE_VERSION is no number for #if"
 #endif
 
-TEST_CASE("the library has the header's ABI and version, for #if too") {
+TEST_CASE("the library has the header's ABI and version, also as #if constants") {
   CHECK(feedlane_abi_version() == FEEDLANE_ABI);
   int major = -1;
   int minor = -1;
@@ -39,7 +39,7 @@ TEST_CASE("every status has the name and the text of the header's table") {
 #undef CHECK_STATUS
 }
 
-TEST_CASE("a number that is no status is UNKNOWN and never NULL") {
+TEST_CASE("the name of an unknown status number is UNKNOWN, and its text is never NULL") {
   for (const std::int32_t number : {1000, -1000, INT32_MAX, INT32_MIN}) {
     CHECK(std::string(feedlane_status_name(number)) == "UNKNOWN");
     REQUIRE(feedlane_status_text(number) != nullptr);
@@ -47,7 +47,7 @@ TEST_CASE("a number that is no status is UNKNOWN and never NULL") {
   }
 }
 
-TEST_CASE("feedlane_init zeroes the bytes it is given and sets size") {
+TEST_CASE("feedlane_init zeroes the given number of bytes and sets size") {
   feedlane_batch b;
   std::memset(&b, 0x5a, sizeof b);
   feedlane_init(&b, sizeof b);
@@ -55,7 +55,7 @@ TEST_CASE("feedlane_init zeroes the bytes it is given and sets size") {
   zero.size = sizeof zero;
   CHECK(std::memcmp(&b, &zero, sizeof b) == 0);
 
-  SUBCASE("and not a byte beyond") {
+  SUBCASE("bytes beyond the given size are unchanged") {
     unsigned char bytes[48];
     std::memset(bytes, 0x5a, sizeof bytes);
     feedlane_init(bytes, 40);
@@ -65,7 +65,7 @@ TEST_CASE("feedlane_init zeroes the bytes it is given and sets size") {
     for (std::size_t i = 8; i < 40; i++) CHECK(bytes[i] == 0);
     for (std::size_t i = 40; i < sizeof bytes; i++) CHECK(bytes[i] == 0x5a);
   }
-  SUBCASE("NULL or a size under 8 does nothing") {
+  SUBCASE("NULL or a size under 8 changes nothing") {
     feedlane_init(nullptr, 64);
     unsigned char bytes[8];
     std::memset(bytes, 0x5a, sizeof bytes);
@@ -76,7 +76,7 @@ TEST_CASE("feedlane_init zeroes the bytes it is given and sets size") {
 }
 
 TEST_CASE("an error struct is written up to its size") {
-  SUBCASE("a shorter one keeps what lies behind it") {
+  SUBCASE("a shorter struct keeps the bytes behind it") {
     feedlane_error e;
     std::memset(&e, 0x5a, sizeof e);
     e.size = offsetof(feedlane_error, found);
@@ -87,7 +87,7 @@ TEST_CASE("an error struct is written up to its size") {
     CHECK(e.found == 0x5a5a5a5a5a5a5a5a);
     CHECK(e.text[0] == 0x5a);
   }
-  SUBCASE("a longer one keeps its tail") {
+  SUBCASE("a longer struct keeps its tail") {
     struct {
       feedlane_error known;
       std::uint64_t later = 77;
@@ -100,7 +100,7 @@ TEST_CASE("an error struct is written up to its size") {
     CHECK(e.known.size == sizeof e);
     CHECK(e.later == 77);
   }
-  SUBCASE("one whose size was never set is left alone") {
+  SUBCASE("a struct whose size was never set is unchanged") {
     feedlane_error e;
     std::memset(&e, 0, sizeof e);
     feedlane_sampler* s = nullptr;
@@ -108,11 +108,11 @@ TEST_CASE("an error struct is written up to its size") {
     CHECK(e.code == 0);
     CHECK(e.text[0] == '\0');
   }
-  SUBCASE("NULL is fine") {
+  SUBCASE("NULL is accepted") {
     feedlane_sampler* s = nullptr;
     CHECK(sequential_sampler(-1, &s, nullptr) == FEEDLANE_E_ARGUMENT);
   }
-  SUBCASE("what does not concern the error is -1 or empty") {
+  SUBCASE("members that do not concern the error are -1 or empty") {
     Error e;
     feedlane_sampler* s = nullptr;
     REQUIRE(sequential_sampler(-1, &s, &e) == FEEDLANE_E_ARGUMENT);
@@ -130,7 +130,7 @@ TEST_CASE("an error struct is written up to its size") {
 }
 
 // promise: seed-per-sample
-TEST_CASE("a row's seed is a pure function of base seed, epoch and position, and differs with each of them") {
+TEST_CASE("a row's seed is a pure function of base seed, epoch and position, and changes with each of them") {
   std::set<std::uint64_t> seeds;
   std::size_t count = 0;
   for (const std::uint64_t base : {0ULL, 1ULL, 99ULL, ~0ULL})

@@ -35,7 +35,7 @@ bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 
 }  // namespace
 
-TEST_CASE("a number that is no open descriptor is refused") {
+TEST_CASE("attaching to a number that is not an open descriptor is refused") {
   const int free_number = ::dup(STDERR_FILENO);
   REQUIRE(::close(free_number) == 0);
   for (const int fd : {-1, -7, free_number}) {
@@ -50,10 +50,10 @@ TEST_CASE("a number that is no open descriptor is refused") {
   }
 }
 
-TEST_CASE("attach owns the descriptor in every case") {
+TEST_CASE("an attach that fails closes its descriptor") {
   feedlane_worker* w = nullptr;
   Error e;
-  SUBCASE("nothing came in time") {
+  SUBCASE("no message arrives in time") {
     const Pair pair;
     CHECK(feedlane_worker_attach(pair.ends[1], nullptr, 0, &w, &e) == FEEDLANE_TIMEOUT);
     CHECK_FALSE(is_open(pair.ends[1]));
@@ -61,46 +61,46 @@ TEST_CASE("attach owns the descriptor in every case") {
     CHECK(feedlane_worker_attach(another.ends[1], nullptr, 1'000'000, &w, &e) == FEEDLANE_TIMEOUT);
     CHECK_FALSE(is_open(another.ends[1]));
   }
-  SUBCASE("the trainer has gone") {
+  SUBCASE("the trainer has ended") {
     Pair pair;
     REQUIRE(::close(pair.ends[0]) == 0);
     pair.ends[0] = -1;
     CHECK(feedlane_worker_attach(pair.ends[1], nullptr, FEEDLANE_FOREVER, &w, &e) == FEEDLANE_E_PEER_DEAD);
     CHECK_FALSE(is_open(pair.ends[1]));
   }
-  SUBCASE("what came is no welcome") {
+  SUBCASE("the message is not a welcome") {
     const Pair pair;
     REQUIRE(::send(pair.ends[0], "hello", 5, 0) == 5);
     CHECK(feedlane_worker_attach(pair.ends[1], nullptr, FEEDLANE_FOREVER, &w, &e) == FEEDLANE_E_CORRUPT);
     CHECK(e.found == 5);
     CHECK_FALSE(is_open(pair.ends[1]));
   }
-  SUBCASE("a negative timeout") {
+  SUBCASE("the timeout is negative") {
     const Pair pair;
     CHECK(feedlane_worker_attach(pair.ends[1], nullptr, -1, &w, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(e.argument) == "timeout_ns");
     CHECK_FALSE(is_open(pair.ends[1]));
   }
-  SUBCASE("no place for the handle") {
+  SUBCASE("the pointer for the handle is NULL") {
     const Pair pair;
     CHECK(feedlane_worker_attach(pair.ends[1], nullptr, 0, nullptr, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(e.argument) == "out");
     CHECK_FALSE(is_open(pair.ends[1]));
   }
-  SUBCASE("it is no socket") {
+  SUBCASE("the descriptor is not a socket") {
     const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
     CHECK(feedlane_worker_attach(fd, nullptr, 0, &w, &e) == FEEDLANE_E_OS);
     CHECK(e.os_errno == ENOTSOCK);
     CHECK_FALSE(is_open(fd));
   }
-  SUBCASE("a data set without get and fetch") {
+  SUBCASE("the data set has neither get nor fetch") {
     const Pair pair;
     const auto table = fresh<feedlane_dataset>();
     CHECK(feedlane_worker_run(pair.ends[1], nullptr, &table, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(e.argument) == "dataset");
     CHECK_FALSE(is_open(pair.ends[1]));
   }
-  SUBCASE("no data set") {
+  SUBCASE("the data set is NULL") {
     const Pair pair;
     CHECK(feedlane_worker_run(pair.ends[1], nullptr, nullptr, &e) == FEEDLANE_E_ARGUMENT);
     CHECK(std::string(e.argument) == "dataset");
@@ -125,7 +125,7 @@ TEST_CASE("feedlane_worker_fd removes the descriptor from the environment and ma
         }) == "");
 }
 
-TEST_CASE("a process that was started as a worker and hasn't called feedlane_worker_fd can't start workers either") {
+TEST_CASE("a process started as a worker can't start workers, even before it calls feedlane_worker_fd") {
   CHECK(in_child([](Findings& f) {
           (void)::setenv(variable, "2", 1);
           Loader loader;
@@ -134,7 +134,7 @@ TEST_CASE("a process that was started as a worker and hasn't called feedlane_wor
         }) == "");
 }
 
-TEST_CASE("without a valid variable feedlane_worker_fd is -1") {
+TEST_CASE("feedlane_worker_fd returns -1 without a valid variable") {
   CHECK(in_child([](Findings& f) {
           EXPECT(f, feedlane_worker_fd() == -1);
           for (const char* nonsense : {"", "x", "2x", " ", "-1", "99999", "4294967298", "99999999999999999999"}) {
@@ -179,8 +179,7 @@ TEST_CASE("an attached worker gets its number, generation and configuration") {
 }
 
 // promise: worker-trainer-thread
-TEST_CASE(
-    "a thread of the trainer is refused as an external worker, and neither the trainer nor another worker dies of it") {
+TEST_CASE("a thread of the trainer is refused as an external worker, and the trainer and other workers stay alive") {
   Setup s(4, 2);
   s.external(2);
   const Loader l = s.create();
@@ -205,7 +204,7 @@ TEST_CASE(
   CHECK(batches == 2);
 }
 
-TEST_CASE("a worker without configuration gets NULL") {
+TEST_CASE("a worker without a configuration gets NULL") {
   Setup s(1);
   s.external(1).connect();
   s.config.worker_config = nullptr;
@@ -264,7 +263,7 @@ void use_external_worker(Findings& f) {
 
 }  // namespace
 
-TEST_CASE("external workers attach in a PID namespace whose /proc is that of another") {
+TEST_CASE("external workers attach in a PID namespace whose /proc belongs to another namespace") {
   if (!has_pid_namespaces()) return skip("this user can't make PID namespaces");
   for (const bool is_old : {false, true}) {
     CAPTURE(is_old);

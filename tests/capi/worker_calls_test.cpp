@@ -42,7 +42,7 @@ std::int32_t fetch(void* self, const feedlane_task* task, feedlane_error*) {
 
 }  // namespace
 
-TEST_CASE("a callback's task is ended by the callback's return, and by no call in it") {
+TEST_CASE("a callback's task is ended only by the callback's return, not by a call in the callback") {
   for (const bool whole : {false, true}) {
     CAPTURE(whole);
     Pair p(6, 2, [&](int fd, Findings& f) {
@@ -58,7 +58,7 @@ TEST_CASE("a callback's task is ended by the callback's return, and by no call i
   }
 }
 
-TEST_CASE("a foreign loop uses arm, poll and next, and the next epoch abandons the unfinished task") {
+TEST_CASE("a foreign event loop uses arm, poll and next, and the next epoch abandons the unfinished task") {
   const Reports reports;
   const Gate gate;
   const auto work = [&](int fd, Findings& f) {
@@ -100,7 +100,7 @@ TEST_CASE("a foreign loop uses arm, poll and next, and the next epoch abandons t
   CHECK(p.child->finish() == "");
 }
 
-TEST_CASE("another thread's call on a waiting worker is E_BUSY") {
+TEST_CASE("a call from another thread on a waiting worker returns E_BUSY") {
   Pair p(1, 1, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);
     EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
@@ -122,7 +122,7 @@ TEST_CASE("another thread's call on a waiting worker is E_BUSY") {
   CHECK(p.child->finish() == "");
 }
 
-TEST_CASE("a worker's handle in a forked child is E_FORKED, and the worker continues") {
+TEST_CASE("a worker's handle returns E_FORKED in a forked child, and the worker continues") {
   Pair p(2, 1, [](int fd, Findings& f) {
     Worker w = attach(fd, f);
     EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
@@ -153,7 +153,7 @@ TEST_CASE("a worker's handle in a forked child is E_FORKED, and the worker conti
 }
 
 // The trainer reads one message of a worker at a time: what is left is no news to a loop that waits for edges, so arm says it.
-TEST_CASE("an edge-triggered foreign loop sees everything that a worker sends at once") {
+TEST_CASE("an edge-triggered foreign event loop sees all messages that a worker sends at once") {
   const Reports reports;
   const Gate start, end;
   const auto work = [&](int fd, Findings& f) {

@@ -10,7 +10,7 @@
 
 using namespace feedlane::test;
 
-TEST_CASE("ready is allowed once, before next") {
+TEST_CASE("ready is allowed once and only before next") {
   Pair p(2, 1, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);
     const feedlane_task* task = nullptr;
@@ -31,7 +31,7 @@ TEST_CASE("ready is allowed once, before next") {
   CHECK(p.child->finish() == "");
 }
 
-TEST_CASE("a task is open until it is committed or failed, and only until then") {
+TEST_CASE("a task is open only until it is committed or failed") {
   Pair p(6, 2, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);
     EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
@@ -78,7 +78,7 @@ TEST_CASE("a task is open until it is committed or failed, and only until then")
   CHECK(p.child->finish() == "");
 }
 
-TEST_CASE("a commit of fewer rows cuts the batch to them") {
+TEST_CASE("a commit of fewer rows cuts the batch to those rows") {
   Pair p(4, 4, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);
     EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
@@ -99,7 +99,7 @@ TEST_CASE("a commit of fewer rows cuts the batch to them") {
   CHECK(p.child->finish() == "");
 }
 
-TEST_CASE("a failure reaches the trainer with sample, text and traceback, cut where they are too long") {
+TEST_CASE("a failed task reaches the trainer with sample, text and traceback, each cut if it is too long") {
   Pair p(6, 3, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);
     EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);
@@ -131,7 +131,7 @@ TEST_CASE("a failure reaches the trainer with sample, text and traceback, cut wh
   CHECK(p.child->finish() == "");
 }
 
-TEST_CASE("scratch is freed with its task: many tasks need no more memory than one") {
+TEST_CASE("scratch is freed with its task, so many tasks need no more memory than one") {
   constexpr std::uint64_t bytes = std::uint64_t{16} << 20;
   Pair p(48, 1, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);
@@ -150,7 +150,7 @@ TEST_CASE("scratch is freed with its task: many tasks need no more memory than o
   CHECK(p.child->finish() == "");
 }
 
-TEST_CASE("scratch is aligned memory of the present task") {
+TEST_CASE("scratch is aligned memory of the current task") {
   Pair p(2, 1, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);
     EXPECT(f, feedlane_worker_ready(w.get(), FEEDLANE_OK, nullptr, nullptr) == FEEDLANE_OK);

@@ -117,7 +117,7 @@ bool group_is_gone(std::int64_t leader) { return ::kill(static_cast<pid_t>(-lead
 }  // namespace
 
 // promise: fault-reaping-host
-TEST_CASE("workers outlive the thread that started them, as with Go's and Julia's threads") {
+TEST_CASE("workers outlive the thread that started them, as with threads of Go and Julia") {
   Loader loader('-');
   std::thread([&] { loader.begin(); }).join();
   loader.take_all();
@@ -127,7 +127,7 @@ TEST_CASE("workers outlive the thread that started them, as with Go's and Julia'
 }
 
 // promise: fault-trainer-killed, trainer-forked-child
-TEST_CASE("idle workers end with their trainer although a forked child of it holds the lifelines open") {
+TEST_CASE("idle workers end with their trainer although a forked child of the trainer holds the lifelines open") {
   int said[2];
   REQUIRE(::pipe2(said, O_CLOEXEC) == 0);
   const pid_t trainer = ::fork();
@@ -154,7 +154,7 @@ TEST_CASE("idle workers end with their trainer although a forked child of it hol
   for (const int fd : {first, second, said[0], said[1]}) (void)::close(fd);
 }
 
-TEST_CASE("a dead worker is replaced although its child holds all its descriptors; the child is killed too") {
+TEST_CASE("a dead worker is replaced although its child holds all its descriptors, and the child is killed") {
   Loader loader('f');
   loader.begin();
   const std::int64_t pids[2] = {loader.pid(0), loader.pid(1)};
@@ -168,7 +168,7 @@ TEST_CASE("a dead worker is replaced although its child holds all its descriptor
 }
 
 // promise: fault-reaping-host, trainer-reaps
-TEST_CASE("a host that ignores SIGCHLD, and one that reaps all children, lose nothing but exit statuses") {
+TEST_CASE("a host that ignores SIGCHLD, or that reaps all children, loses only exit statuses") {
   for (const bool ignores : {true, false}) {
     const auto before = ::signal(SIGCHLD, ignores ? SIG_IGN : SIG_DFL);
     bool ended = false;
@@ -192,7 +192,7 @@ TEST_CASE("a host that ignores SIGCHLD, and one that reaps all children, lose no
   }
 }
 
-TEST_CASE("external workers in a pid namespace of their own work, and their deaths are seen") {
+TEST_CASE("external workers in their own PID namespace work, and their deaths are detected") {
   Loader loader('k', FEEDLANE_START_EXTERNAL);
   const auto start = [&] {
     std::int32_t id = -1;

@@ -93,7 +93,7 @@ double seconds_since(std::chrono::steady_clock::time_point before) {
 }  // namespace
 
 // promise: worker-marks-without-progress
-TEST_CASE("a worker that changes its mark without end misses the deadline all the same") {
+TEST_CASE("a worker that changes its started_task without end still misses its deadline") {
   Liar liar;
   liar.at = 0;
   // Which of its tasks it has in hand, another whenever the deadline comes: nothing that couldn't be true by itself.
@@ -114,7 +114,7 @@ TEST_CASE("a worker that changes its mark without end misses the deadline all th
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE("a worker that hangs at a row that its batch doesn't have is reported without a sample") {
+TEST_CASE("a worker that hangs at a row beyond its batch is reported without a sample") {
   Liar liar;
   liar.at = 2;
   liar.lie = [](Liar& l, const feedlane_row&) {
@@ -132,7 +132,7 @@ TEST_CASE("a worker that hangs at a row that its batch doesn't have is reported 
 }
 
 // promise: worker-false-substitute
-TEST_CASE("a worker that claims to be at another sample, where none may be, is detected") {
+TEST_CASE("a worker that claims another sample is detected where substitution is not allowed") {
   Liar liar;
   liar.stumbles = true;  // which leaves a record
   liar.at = 1;
@@ -153,7 +153,7 @@ TEST_CASE("a worker that claims to be at another sample, where none may be, is d
   CHECK(stats.restarts == 1);
 }
 
-TEST_CASE("a worker that counts up its begun tasks gets the deadline's time for its tasks, not for more") {
+TEST_CASE("a worker that counts up its begun tasks gets only the deadline's time for the tasks it was sent") {
   for (const int steps_beyond : {0, 1}) {
     CAPTURE(steps_beyond);
     Liar liar;
@@ -179,7 +179,7 @@ TEST_CASE("a worker that counts up its begun tasks gets the deadline's time for 
 }
 
 // promise: worker-refills-lane
-TEST_CASE("a worker that refills its lane faster than it is drained is cut off at the first excess result") {
+TEST_CASE("a worker that refills its lane faster than it is drained is killed at the first excess result") {
   Liar liar;
   liar.at = 2;
   liar.lie = [](Liar& l, const feedlane_row&) {
@@ -199,7 +199,7 @@ TEST_CASE("a worker that refills its lane faster than it is drained is cut off a
   CHECK(stats_of(l.get()).invalid_results == stats_of(l.get()).restarts);
 }
 
-TEST_CASE("a worker that repeats one result is cut off, and no batch comes twice") {
+TEST_CASE("a worker that repeats a result is killed, and no batch is delivered twice") {
   Liar liar;
   liar.at = 5;
   liar.lie = [](Liar& l, const feedlane_row&) {
@@ -224,7 +224,7 @@ TEST_CASE("a worker that repeats one result is cut off, and no batch comes twice
   CHECK(stats_of(l.get()).invalid_results == stats_of(l.get()).restarts);
 }
 
-TEST_CASE("a result that cannot be true costs its worker its life, and no batch") {
+TEST_CASE("a worker that sends an impossible result is killed, and no batch is lost") {
   static constexpr Lie lies[] = {
       {"a shard's end", [](auto& r, auto&) { r.status = FEEDLANE_END; }, false},
       {"a shard that can't be opened", [](auto& r, auto&) { r.status = FEEDLANE_E_INIT; }, true},
@@ -266,7 +266,7 @@ TEST_CASE("a result that cannot be true costs its worker its life, and no batch"
 }
 
 // promise: worker-endless-doorbell
-TEST_CASE("while a worker rings without end next keeps its timeout, others' batches arrive, and stop ends") {
+TEST_CASE("while a worker rings without end, next keeps its timeout, other workers' batches arrive, and stop returns") {
   const Gate gate;
   Liar liar;
   liar.at = 0;
@@ -296,7 +296,7 @@ TEST_CASE("while a worker rings without end next keeps its timeout, others' batc
 }
 
 // promise: worker-eventfds
-TEST_CASE("a worker that fills both its eventfds and makes them blocking harms no process, itself included") {
+TEST_CASE("a worker that fills both its eventfds and makes them blocking blocks no process, not even itself") {
   for (const bool drains : {false, true}) {
     CAPTURE(drains);
     Liar liar;
@@ -321,7 +321,7 @@ TEST_CASE("a worker that fills both its eventfds and makes them blocking harms n
 }
 
 // promise: worker-false-marks
-TEST_CASE("without a deadline a worker that lies about its begun tasks costs no batch") {
+TEST_CASE("without a deadline, a worker that lies about its begun tasks loses no batch") {
   constexpr std::uint64_t one_more = 1, none = 2, all = 3, garbage = 4;
   for (const std::uint64_t lie : {one_more, none, all, garbage}) {
     CAPTURE(lie);
@@ -343,7 +343,7 @@ TEST_CASE("without a deadline a worker that lies about its begun tasks costs no 
 }
 
 // promise: fault-garbage, worker-impossible-marks
-TEST_CASE("without a deadline a worker that writes garbage over its row and over unread results costs no batch") {
+TEST_CASE("without a deadline, a worker that writes garbage over its row and unread results loses no batch") {
   std::uint64_t found = 0;
   for (const int pattern : {0x00, 0x01, 0x7f, 0x80, 0xff, -1, -2, -3, -4}) {
     for (const bool is_last : {false, true}) {
@@ -375,7 +375,7 @@ TEST_CASE("without a deadline a worker that writes garbage over its row and over
   CHECK_MESSAGE(found > 0, "not all of it was harmless");
 }
 
-TEST_CASE("nothing is taken from the lane of a worker that hasn't attached") {
+TEST_CASE("no result is taken from the lane of a worker that hasn't attached") {
   Setup s(6);
   s.external(1);
   const Loader l = s.create();
@@ -400,7 +400,7 @@ TEST_CASE("nothing is taken from the lane of a worker that hasn't attached") {
 }
 
 // promise: worker-false-pidfd
-TEST_CASE("a process that attaches with a pidfd that isn't its own is refused") {
+TEST_CASE("a process that attaches with another process's pidfd is refused") {
   const OldKernel old_kernel;  // others aren't asked for one
   for (const char* what : {"none", "parent", "event"}) {
     CAPTURE(std::string(what));
@@ -434,7 +434,7 @@ TEST_CASE("a process that attaches with a pidfd that isn't its own is refused") 
 }
 
 // promise: worker-linger-socket
-TEST_CASE("descriptors sent by a worker are closed without blocking, few or many") {
+TEST_CASE("descriptors sent by a worker are closed without blocking, however many") {
   const OldKernel old_kernel;
   for (const int messages : {1, 3}) {
     CAPTURE(messages);
@@ -465,8 +465,7 @@ TEST_CASE("descriptors sent by a worker are closed without blocking, few or many
 }
 
 // promise: worker-slow-descriptors
-TEST_CASE(
-    "no descriptor of a worker reaches its trainer, not even in another socket's queue, if the kernel can refuse it") {
+TEST_CASE("no descriptor sent by a worker reaches the trainer, even in another socket, if the kernel can refuse it") {
   if (!can_refuse_descriptors()) return skip("this kernel can't refuse descriptors");
   Setup s(6);
   s.external(1);

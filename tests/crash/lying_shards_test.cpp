@@ -35,7 +35,7 @@ std::int32_t lying_next(void* self, const feedlane_row* row, feedlane_error* err
 
 }  // namespace
 
-TEST_CASE("a result that cannot be true of a shard costs its worker its life, and no sample") {
+TEST_CASE("a worker that sends an impossible result for a shard is killed, and no sample is lost") {
   static constexpr Lie lies[] = {
       {"more rows than asked for", [](shm::ResultMessage& r, arena::Slot&) { r.rows = 4; }, false},
       {"no rows at all", [](shm::ResultMessage& r, arena::Slot&) { r.rows = 0; }, false},
@@ -62,7 +62,7 @@ TEST_CASE("a result that cannot be true of a shard costs its worker its life, an
   }
 }
 
-TEST_CASE("a batch that is given up says what was wrong with the last result") {
+TEST_CASE("the error of a batch that is given up says what was wrong with its last result") {
   static constexpr Lie lie{"more rows than asked for", [](shm::ResultMessage& r, arena::Slot&) { r.rows = 4; }, false};
   told = &lie;
   not_its = open_descriptors();
@@ -113,13 +113,13 @@ void say_first(const Message& message, bool waits, std::uint64_t invalid) {
 
 }  // namespace
 
-TEST_CASE("a process that is ready before it has attached is refused") {
+TEST_CASE("a process that sends ready before attached is refused") {
   feedlane::worker::Ready ready{};
   ready.magic = feedlane::worker::ready_magic;
   ready.status = FEEDLANE_OK;
   say_first(ready, true, 1);
 }
 
-TEST_CASE("a process that attaches and has ended when that is heard is no liar") {
+TEST_CASE("a process that attaches and ends before the trainer reads its message is not reported as a liar") {
   say_first(feedlane::worker::Attached{feedlane::worker::attached_magic, shm::layout_hash}, false, 0);
 }

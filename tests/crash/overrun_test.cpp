@@ -104,7 +104,7 @@ std::string report_of(const std::function<void()>& what) {
 }  // namespace
 
 // promise: worker-beyond-tensor
-TEST_CASE("a worker that writes a byte beyond its tensor is reported, and its batch comes from another") {
+TEST_CASE("a worker that writes a byte beyond its tensor is reported, and another worker makes its batch") {
   for (const std::int64_t where : {0, 5, 229, 4096}) {
     CAPTURE(where);
     Errors errors;
@@ -130,7 +130,7 @@ TEST_CASE("a worker that writes within its tensor is not reported") {
   }
 }
 
-TEST_CASE("overruns inline are reported too") {
+TEST_CASE("inline overruns are reported too") {
   const std::string text = report_of([] {
     Run run(0);
     run.overrun = {0, STDERR_FILENO};
@@ -140,7 +140,7 @@ TEST_CASE("overruns inline are reported too") {
   CHECK_MESSAGE(text.find("use-after-poison") != std::string::npos, text);
 }
 
-TEST_CASE("a trainer that reads beyond a batch, or after its release, is reported") {
+TEST_CASE("a trainer that reads beyond a batch, or after the batch's release, is reported") {
   for (const bool released : {false, true}) {
     for (const std::int32_t workers : {0, 1}) {
       CAPTURE(released);

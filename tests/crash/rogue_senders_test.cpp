@@ -16,7 +16,7 @@ using namespace feedlane::test;
 using namespace feedlane::test::rogue;
 
 // promise: sender-overwrites
-TEST_CASE("a sender that overwrites everything it can reach damages only its own messages") {
+TEST_CASE("a sender that overwrites all memory it can reach damages only its own messages") {
   const Ring ring(3);
   const Gate first_done, second_done, may_leave;
   const std::int32_t first_fd = ring.offer();
@@ -47,7 +47,7 @@ TEST_CASE("a sender that overwrites everything it can reach damages only its own
 }
 
 // promise: sender-after-leaving
-TEST_CASE("a lane's former sender can't touch what its next sender commits") {
+TEST_CASE("a lane's former sender can't change what the next sender of the lane commits") {
   const Ring ring(1);
   const Gate again, gone_wild;
   const std::int32_t fd = ring.offer();
@@ -80,7 +80,7 @@ TEST_CASE("a lane's former sender can't touch what its next sender commits") {
 }
 
 // promise: sender-impossible-numbers
-TEST_CASE("invalid cells, a flag that is always set and endless ringing cost a sender only its own messages") {
+TEST_CASE("invalid cells, a flag that is always set and endless ringing damage only the sender's own messages") {
   for (const int kind : {0, 1, 2, 3, 4, 5}) {
     CAPTURE(kind);
     const Ring ring(2);
@@ -122,7 +122,7 @@ TEST_CASE("invalid cells, a flag that is always set and endless ringing cost a s
 }
 
 // promise: sender-refilled-lane
-TEST_CASE("a lane that is refilled after its sender's end is freed at the sender's last message") {
+TEST_CASE("a lane that another process refills after its sender's end is freed at the sender's last message") {
   const Ring ring(1);
   const std::int32_t fd = ring.offer();
   const Rogue rogue(fd);  // somebody else who has the lane too: this process
@@ -155,7 +155,7 @@ TEST_CASE("a lane that is refilled after its sender's end is freed at the sender
 }
 
 // promise: sender-takes-back
-TEST_CASE("messages taken back while the caller holds them stay readable, and their lane isn't reused") {
+TEST_CASE("messages that a sender takes back while the receiver holds them stay readable, and the lane isn't reused") {
   const Ring ring(1);
   const Gate take_back, taken;
   const std::int32_t fd = ring.offer();
@@ -195,7 +195,7 @@ TEST_CASE("messages taken back while the caller holds them stay readable, and th
 }
 
 // promise: sender-early-commit
-TEST_CASE("no message of a sender is taken before it is accepted") {
+TEST_CASE("no message of a sender is received before the sender is accepted") {
   const Ring ring(2);
   const std::int32_t held = ring.offer();
   RogueProcess early(ring.offer(), [&](Rogue& rogue, Findings&) {
@@ -211,7 +211,7 @@ TEST_CASE("no message of a sender is taken before it is accepted") {
 }
 
 // promise: sender-invalid-message
-TEST_CASE("invalid or untimely messages on its socket cost a sender at most its lane, and others nothing") {
+TEST_CASE("invalid or untimely socket messages cost a sender at most its own lane and do not affect other senders") {
   const Path path;
   const Ring ring(2, path.name());
   std::uint64_t seed = 1;
@@ -268,8 +268,7 @@ TEST_CASE("invalid or untimely messages on its socket cost a sender at most its 
 }
 
 // promise: sender-slow-descriptors
-TEST_CASE(
-    "no descriptor of a sender reaches the receiver, not even in another socket's queue, if the kernel can refuse it") {
+TEST_CASE("no descriptor sent by a sender reaches the receiver, even in another socket, if the kernel can refuse it") {
   if (!can_refuse_descriptors()) return skip("this kernel can't refuse descriptors");
   const Path path;
   const Ring ring(2, path.name());
@@ -290,7 +289,7 @@ TEST_CASE(
 }
 
 // promise: sender-linger-socket
-TEST_CASE("descriptors sent by a sender are closed without blocking, if the kernel lets them through") {
+TEST_CASE("descriptors that a sender sends are closed without blocking, if the kernel lets them through") {
   const OldKernel old_kernel;
   const Path path;
   const Ring ring(2, path.name());

@@ -89,7 +89,7 @@ std::int32_t grow(void*, const feedlane_task* task, feedlane_error* err) {
 }  // namespace
 
 // promise: worker-grown-slots
-TEST_CASE("memory that a faulty worker has touched beyond the reserved part of slots is given back after its end") {
+TEST_CASE("memory that a faulty worker touched beyond the reserved part of slots is freed after the worker's end") {
   const feedlane_dataset table = table_of(touch_once);
   Setup s(60, 2);
   s.forked(2, table).fields({field("bytes", uint8_type, {13})});
@@ -117,7 +117,7 @@ TEST_CASE("memory that a faulty worker has touched beyond the reserved part of s
   CHECK(segment_bytes_there() < before + (1 << 16));
 }
 
-TEST_CASE("memory for large tensors is reserved before it is touched, also where it was given back meanwhile") {
+TEST_CASE("memory for large tensors is reserved before it is touched, also after it was freed in the meantime") {
   const feedlane_dataset table = table_of(grow);
   Setup s(120, 2);
   s.forked(2, table).fields({field("bytes", uint8_type, {13})});
@@ -136,7 +136,7 @@ TEST_CASE("memory for large tensors is reserved before it is touched, also where
   CHECK(stats_of(l.get()).restarts == 1);
 }
 
-TEST_CASE("slots whose memory can't be restored after a death are an error of next, until there is memory") {
+TEST_CASE("next fails while the memory of slots can't be restored after a death, and continues once there is memory") {
   Setup s(24);
   s.workers(1);
   const Loader l = s.create();

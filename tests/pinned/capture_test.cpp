@@ -105,7 +105,7 @@ struct Captured {
 
 // promise: pinned-graph-capture
 TEST_CASE(
-    "pinned: an epoch in this thread leaves a global capture valid, and the graph copies the batch that is held") {
+    "pinned: an epoch in the capturing thread keeps a global capture valid, and the graph copies the held batch") {
   Captured c(200);
   REQUIRE(c.copy(c.batch, c.there, c.stream) == FEEDLANE_OK);
   for (std::int64_t i = 1; i < 200; i++) {
@@ -127,7 +127,7 @@ TEST_CASE(
 }
 
 // promise: pinned-graph-capture
-TEST_CASE("pinned: another thread takes batches, copies on another stream and releases while this one captures") {
+TEST_CASE("pinned: while one thread captures, another takes batches, copies on another stream and releases") {
   Captured c(100);
   std::atomic<int> wrong{0};
   std::atomic<std::int64_t> last{0};
@@ -168,7 +168,7 @@ TEST_CASE("pinned: another thread takes batches, copies on another stream and re
 
 // The documentation doesn't say whether a callback may be added to a stream while another one is captured. Either the call
 // succeeds and the capture is valid, or it is refused and the caller has its reference still. Which one, the output says.
-TEST_CASE("pinned: a release on another stream during a capture succeeds, or is refused and changes nothing") {
+TEST_CASE("pinned: a release on another stream during a capture either succeeds or is refused and changes nothing") {
   Captured c(40);
   REQUIRE(c.copy(c.batch, c.there, c.stream) == FEEDLANE_OK);
   const feedlane_batch b = c.take_batch();
@@ -191,7 +191,7 @@ TEST_CASE("pinned: a release on another stream during a capture succeeds, or is 
   if (graph != nullptr) c.check_replays(graph, 0);
 }
 
-TEST_CASE("pinned: a release on the stream that is captured is refused, and the batch is still held") {
+TEST_CASE("pinned: a release on the captured stream is refused, and the batch is still held") {
   Captured c(40);
   REQUIRE(c.copy(c.batch, c.there, c.stream) == FEEDLANE_OK);
   Error e;
@@ -211,7 +211,7 @@ TEST_CASE("pinned: a release on the stream that is captured is refused, and the 
 }
 
 // Why loaders and pools are made before a capture. The driver's answer is said, and checked with the stand-in alone.
-TEST_CASE("pinned: memory that is registered during a global capture may break it") {
+TEST_CASE("pinned: registering memory during a global capture may invalidate the capture") {
   Captured c(4);
   std::vector<std::byte> memory(1 << 16);
   Error e;

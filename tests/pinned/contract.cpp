@@ -65,7 +65,7 @@ void for_each_device(F&& f) {
 
 }  // namespace
 
-TEST_CASE("pinned: buffers are apart, whole pages, each in one hand, and a token ends with its release") {
+TEST_CASE("pinned: buffers are disjoint whole pages with one owner each, and a token is invalid after its release") {
   for_each_device([](Device& device) {
     {
       const Pool p = make_pool(device, 3);
@@ -100,7 +100,7 @@ TEST_CASE("pinned: buffers are apart, whole pages, each in one hand, and a token
   });
 }
 
-TEST_CASE("pinned: who waits for a buffer gets the one that another thread gives back") {
+TEST_CASE("pinned: a thread that waits for a buffer gets the one that another thread releases") {
   for_each_device([](Device& device) {
     const Pool p = make_pool(device, 1);
     std::atomic<int> rounds{0};
@@ -122,7 +122,7 @@ TEST_CASE("pinned: who waits for a buffer gets the one that another thread gives
   });
 }
 
-TEST_CASE("pinned: a copy is on the device when its stream has come so far, and then the buffer is free") {
+TEST_CASE("pinned: once its stream has passed the copy, the data is on the device and the buffer is free") {
   for_each_device([](Device& device) {
     const Pool p = make_pool(device, 2);
     const Memory there(device, buffer_bytes);
@@ -167,7 +167,7 @@ TEST_CASE("pinned: the user's own memory is registered by whole pages, once, wit
   });
 }
 
-TEST_CASE("pinned: a pool isn't destroyed while a buffer is out") {
+TEST_CASE("pinned: destroying a pool is refused while a buffer is acquired") {
   for_each_device([](Device& device) {
     feedlane_pool* p = make_pool(device, 1).release();
     const feedlane_buffer b = acquire(p);
@@ -179,7 +179,7 @@ TEST_CASE("pinned: a pool isn't destroyed while a buffer is out") {
   });
 }
 
-TEST_CASE("pinned: threads fill, copy and release on a stream; every copy is whole") {
+TEST_CASE("pinned: every copy is whole when several threads fill, copy and release buffers on a stream") {
   for_each_device([](Device& device) {
     constexpr int threads = 4, rounds = 200;
     const Pool p = make_pool(device, 3);
@@ -263,7 +263,7 @@ void check_epoch(Device& device, std::int32_t workers, std::int32_t staged) {
 }  // namespace
 
 // promise: pinned-registered-once
-TEST_CASE("pinned: a loader's arena is registered once, its batches go to the device and come back by a stream") {
+TEST_CASE("pinned: a loader's arena is registered once, and its batches are copied and released on a stream") {
   for_each_device([](Device& device) {
     check_epoch(device, 0, 0);
     check_epoch(device, 2, 0);
@@ -271,7 +271,7 @@ TEST_CASE("pinned: a loader's arena is registered once, its batches go to the de
 }
 
 // promise: pinned-staged
-TEST_CASE("pinned: staged, batches go through the pool's buffers") {
+TEST_CASE("pinned: staged batches are copied through the pool's buffers") {
   for_each_device([](Device& device) {
     check_epoch(device, 0, 3);
     check_epoch(device, 2, 3);

@@ -6,7 +6,7 @@
 
 using namespace feedlane::test;
 
-TEST_CASE("pinned: a registered batch is kDLCUDAHost to DLPack, when that is asked for") {
+TEST_CASE("pinned: DLPack exports a registered batch as kDLCUDAHost on request") {
   CudaDevice device;
   feedlane_pool_config c = device.config();
   feedlane_pool* p = nullptr;

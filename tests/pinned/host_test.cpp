@@ -48,7 +48,7 @@ feedlane_batch next(feedlane_loader* l) {
 
 #if !FEEDLANE_TEST_SANITIZED  // theirs does nothing, and nothing is refused
 // promise: machine-memlock
-TEST_CASE("pinned: beyond RLIMIT_MEMLOCK it is E_LIMIT, with what is wanted and what is left") {
+TEST_CASE("pinned: a pool beyond RLIMIT_MEMLOCK fails with E_LIMIT, the bytes needed and the bytes left") {
   CHECK(in_child([](Findings& f) {
           const rlimit limit{std::uint64_t{64} << 10, std::uint64_t{64} << 10};
           EXPECT(f, ::setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
@@ -74,7 +74,7 @@ TEST_CASE("pinned: beyond RLIMIT_MEMLOCK it is E_LIMIT, with what is wanted and 
 }
 #endif
 
-TEST_CASE("pinned: registered memory without a device type of DLPack's can't be exported as pinned") {
+TEST_CASE("pinned: registered memory without a DLPack device type can't be exported as pinned") {
   HostDevice device("none");
   feedlane_pool* p = pool_on(device, 0);
   {
@@ -92,7 +92,7 @@ TEST_CASE("pinned: registered memory without a device type of DLPack's can't be 
 }
 
 // promise: machine-device-refuses
-TEST_CASE("pinned: a registration that is refused undoes what was made, and its own text says why") {
+TEST_CASE("pinned: a refused registration undoes the registrations before it, and its error has the backend's text") {
   ThreadDevice device;
   feedlane_pool* p = pool_on(device, 0);
   Setup s(8);
@@ -115,7 +115,7 @@ TEST_CASE("pinned: a registration that is refused undoes what was made, and its 
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
-TEST_CASE("pinned: while a release is pending on a stream next waits, and doesn't say SLOTS_HELD") {
+TEST_CASE("pinned: next waits and does not return SLOTS_HELD while a release is pending on a stream") {
   for (const std::int32_t workers : {0, 1}) {
     CAPTURE(workers);
     ThreadDevice device;
@@ -146,7 +146,7 @@ TEST_CASE("pinned: while a release is pending on a stream next waits, and doesn'
 }
 
 // promise: pinned-driver-failure, machine-stream-fails
-TEST_CASE("pinned: a stream that fails gives back what waits for it, and is told of once") {
+TEST_CASE("pinned: a stream that fails frees the buffers and slots that wait for it and is reported once") {
   ThreadDevice device;
   feedlane_pool* p = pool_on(device, 1);
   auto buffer = fresh<feedlane_buffer>();
@@ -184,7 +184,7 @@ TEST_CASE("pinned: a stream that fails gives back what waits for it, and is told
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
-TEST_CASE("pinned: of two that sleep for a buffer, one is told that its stream failed, and the other gets it at once") {
+TEST_CASE("pinned: if a stream fails while two threads wait for a buffer, one gets the error and one the buffer") {
   constexpr std::int64_t long_ns = 6'000'000'000;
   for (int round = 0; round < 20; round++) {
     ThreadDevice device;
@@ -217,8 +217,7 @@ TEST_CASE("pinned: of two that sleep for a buffer, one is told that its stream f
 }
 
 TEST_CASE(
-    "pinned: a loader destroyed before its stream has come lives until then, and is taken apart by the pool's next "
-    "call") {
+    "pinned: a loader destroyed before its stream is done lives until then and is freed by the pool's next call") {
   ThreadDevice device;
   feedlane_pool* p = pool_on(device, 0);
   Setup s(8);
@@ -241,7 +240,7 @@ TEST_CASE(
 // ---- staged ----
 
 // promise: machine-no-copy-thread
-TEST_CASE("pinned: staged without a thread that copies, next says so after start_timeout_ns") {
+TEST_CASE("pinned: a staged loader without a copying thread makes next fail after start_timeout_ns with this cause") {
   HostDevice device("none");
   feedlane_pool* p = pool_on(device, 2);
   {
@@ -272,7 +271,7 @@ TEST_CASE("pinned: staged without a thread that copies, next says so after start
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
-TEST_CASE("pinned: staged, a pool with too few buffers left is E_LIMIT, with how many there are") {
+TEST_CASE("pinned: a staged loader on a pool with too few free buffers fails with E_LIMIT and their number") {
   HostDevice device("none");
   feedlane_pool* p = pool_on(device, 3);
   {
@@ -294,7 +293,7 @@ TEST_CASE("pinned: staged, a pool with too few buffers left is E_LIMIT, with how
 }
 
 // promise: pinned-staged
-TEST_CASE("pinned: staged, who holds every buffer is told SLOTS_HELD, and a release lets it go on") {
+TEST_CASE("pinned: a trainer that holds every staged buffer gets SLOTS_HELD, and next continues after a release") {
   HostDevice device("none");
   feedlane_pool* p = pool_on(device, 2);
   {
@@ -326,7 +325,7 @@ TEST_CASE("pinned: staged, who holds every buffer is told SLOTS_HELD, and a rele
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
-TEST_CASE("pinned: staged, an epoch given up in the middle leaves no buffer behind") {
+TEST_CASE("pinned: a staged epoch that is abandoned in the middle keeps no buffer") {
   HostDevice device("none");
   feedlane_pool* p = pool_on(device, 5);
   std::vector<feedlane_buffer> buffers(5, fresh<feedlane_buffer>());
@@ -366,8 +365,7 @@ TEST_CASE("pinned: staged, an epoch given up in the middle leaves no buffer behi
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
-TEST_CASE(
-    "pinned: staged, a batch that is larger than a buffer is E_SAMPLE with the size needed, and the others go on") {
+TEST_CASE("pinned: a staged batch larger than a buffer fails with E_SAMPLE and the needed size, and others follow") {
   HostDevice device("none");
   feedlane_pool* p = pool_on(device, 2);
   {

@@ -61,7 +61,7 @@ std::uint64_t registered_bytes(const feedlane_pool* p) {
 
 }  // namespace
 
-TEST_CASE("pinned: one thread's registration, on its way in or out, isn't there for another to unregister") {
+TEST_CASE("pinned: while one thread registers or unregisters memory, another thread can't unregister it") {
   SlowTable table;
   feedlane_pool* p = table.make_pool();
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -86,7 +86,7 @@ TEST_CASE("pinned: one thread's registration, on its way in or out, isn't there 
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
-TEST_CASE("pinned: what the table fails to unregister stays registered, and can be tried again") {
+TEST_CASE("pinned: memory that the device table fails to unregister stays registered, and a retry is possible") {
   SlowTable table;
   feedlane_pool* p = table.make_pool();
   std::byte memory[100];
@@ -173,7 +173,7 @@ struct Killed {
 
 // promise: worker-punched-holes
 TEST_CASE(
-    "pinned: after a worker's death each slot is registered again before its next batch, after a worker's leave none") {
+    "pinned: each slot is registered again before its next batch after a worker's death, but not after its leave") {
   // The arena is memory throughout, or has address space in between.
   for (const std::uint64_t slot_bytes : {std::uint64_t{0}, std::uint64_t{1} << 20}) {
     CAPTURE(slot_bytes);
@@ -217,7 +217,7 @@ TEST_CASE(
 }
 
 // promise: worker-punched-holes
-TEST_CASE("pinned: a slot that can't be registered again is E_DEVICE from each next, until it can: no batch is lost") {
+TEST_CASE("pinned: next fails with E_DEVICE until a slot can be registered again, and no batch is lost") {
   for (bool CountingTable::*fails : {&CountingTable::refuses, &CountingTable::keeps}) {
     CountingTable table;
     feedlane_pool* p = table.make_pool();
@@ -240,7 +240,7 @@ TEST_CASE("pinned: a slot that can't be registered again is E_DEVICE from each n
 }
 
 // promise: forked-punches-hole
-TEST_CASE("pinned: forked workers can't take the memory of registered slots away, and nothing is registered again") {
+TEST_CASE("pinned: forked workers can't free the memory of registered slots, and nothing is registered again") {
   auto data = fresh<feedlane_dataset>();
   data.open = [](void* user_data, const feedlane_worker_info* info, void** self, feedlane_error*) {
     *static_cast<std::int32_t*>(user_data) = info->generation;
@@ -273,7 +273,7 @@ TEST_CASE("pinned: forked workers can't take the memory of registered slots away
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
-TEST_CASE("pinned: a pool's buffers and a loader's slots aren't the user's to unregister, at whatever address") {
+TEST_CASE("pinned: a user can't unregister a pool's buffers or a loader's slots, whatever the address") {
   // The arena is memory throughout, or has address space in between.
   for (const std::uint64_t slot_bytes : {std::uint64_t{0}, std::uint64_t{1} << 20}) {
     CAPTURE(slot_bytes);
@@ -331,7 +331,7 @@ feedlane_pool* mlock_pool() {
 
 }  // namespace
 
-TEST_CASE("pinned: mlock that fails half-way keeps nothing locked, and isn't taken for the limit") {
+TEST_CASE("pinned: an mlock that fails half-way leaves nothing locked and is not reported as the limit") {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   for (const std::uint64_t limit_pages : {std::uint64_t{64}, std::uint64_t{10}}) {
     CAPTURE(limit_pages);
@@ -356,7 +356,7 @@ TEST_CASE("pinned: mlock that fails half-way keeps nothing locked, and isn't tak
   }
 }
 
-TEST_CASE("pinned: a limit that refuses leaves the user's own locks alone") {
+TEST_CASE("pinned: a registration that the limit refuses keeps the user's own locks") {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   CHECK(in_child([&](Findings& f) {
           const rlimit limit{16 * page, 16 * page};

@@ -66,7 +66,7 @@ DLManagedTensorVersioned* export_tensor(feedlane_loader* l, std::uint64_t token)
 
 }  // namespace
 
-TEST_CASE("pinned: a batch released on a stream is nobody's, and only that stream frees its slot") {
+TEST_CASE("pinned: a batch released on a stream can't be used again, and only that stream frees its slot") {
   Pinned p(4);
   const std::uint64_t token = p.take_token();
   p.first().hold();
@@ -82,7 +82,7 @@ TEST_CASE("pinned: a batch released on a stream is nobody's, and only that strea
 }
 
 // promise: pinned-dropped-arrays
-TEST_CASE("pinned: a recorded stream keeps the slot, whoever gives the last reference back") {
+TEST_CASE("pinned: a recorded stream keeps the slot, whoever releases the last reference") {
   for (const char* by : {"release", "a deleter", "another stream", "another thread"}) {
     const std::string how = by;
     CAPTURE(how);
@@ -110,7 +110,7 @@ TEST_CASE("pinned: a recorded stream keeps the slot, whoever gives the last refe
   }
 }
 
-TEST_CASE("pinned: the slot waits for all streams that were recorded, each once, and there is room for four") {
+TEST_CASE("pinned: a slot waits once for each recorded stream, and at most four streams can be recorded") {
   Pinned p(8);
   for (int round = 0; round < 3; round++) {  // a slot's later batches have none of them
     const std::uint64_t token = p.take_token();
@@ -138,7 +138,7 @@ TEST_CASE("pinned: the slot waits for all streams that were recorded, each once,
   }
 }
 
-TEST_CASE("pinned: a backend that can't tell when a stream has come so far records none") {
+TEST_CASE("pinned: a backend that can't tell when a stream has passed a point refuses to record streams") {
   ThreadDevice device;
   feedlane_pool_config c = device.config();
   device.table.when_passed = nullptr;
@@ -157,7 +157,7 @@ TEST_CASE("pinned: a backend that can't tell when a stream has come so far recor
   CHECK(feedlane_pool_destroy(&pool) == FEEDLANE_OK);
 }
 
-TEST_CASE("pinned: a tensor is copied to the device, and a stream is asked for") {
+TEST_CASE("pinned: a tensor is copied to the device on a stream, and calls without a stream are refused") {
   Pinned p(4);
   auto b = fresh<feedlane_batch>();
   REQUIRE(feedlane_loader_next(p.l(), patience_ns, &b, nullptr) == FEEDLANE_OK);
@@ -174,7 +174,7 @@ TEST_CASE("pinned: a tensor is copied to the device, and a stream is asked for")
   CHECK(feedlane_batch_release(p.l(), b.token) == FEEDLANE_OK);
 }
 
-TEST_CASE("pinned: a recorded stream that isn't there when it is asked holds nobody up, and is told of") {
+TEST_CASE("pinned: a recorded stream that no longer exists when it is queried delays nothing and is reported") {
   Pinned p(4);
   const std::uint64_t token = p.take_token();
   REQUIRE(feedlane_batch_record_stream(p.l(), token, nullptr, nullptr) == FEEDLANE_OK);  // the table refuses it later
@@ -193,7 +193,7 @@ TEST_CASE("pinned: a recorded stream that isn't there when it is asked holds nob
 }
 
 // promise: pinned-dropped-arrays
-TEST_CASE("pinned: exported tensors dropped while they are copied: every copy is whole, and nothing is left") {
+TEST_CASE("pinned: every copy is whole and no slot stays held if exported tensors are dropped while they are copied") {
   constexpr std::int64_t samples = 300;
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
@@ -220,7 +220,7 @@ TEST_CASE("pinned: exported tensors dropped while they are copied: every copy is
   }
 }
 
-TEST_CASE("pinned: a loader destroyed before the streams that were recorded lives until they have come") {
+TEST_CASE("pinned: a loader destroyed before its recorded streams are done lives until they are") {
   ThreadDevice device;
   const feedlane_pool_config c = device.config();
   feedlane_pool* pool = nullptr;
@@ -245,7 +245,7 @@ TEST_CASE("pinned: a loader destroyed before the streams that were recorded live
   CHECK(device.registered().empty());
 }
 
-TEST_CASE("pinned: threads record streams, release, and release on streams at once; every slot comes back, once") {
+TEST_CASE("pinned: if threads record streams and release batches concurrently, every slot comes back exactly once") {
   Pinned p(400, 1);
   const std::array streams{&p.first(), &p.second, &p.third};
   std::atomic<int> wrong{0};
@@ -315,7 +315,7 @@ struct Timed {
 }  // namespace
 
 // While it looks before it sleeps, or just before that: between `next` having seen the use and its being ready to be woken.
-TEST_CASE("pinned: a stream's use that ends while next is about to sleep leaves it SLOTS_HELD, not asleep") {
+TEST_CASE("pinned: if a stream's use ends while next is about to sleep, next returns SLOTS_HELD and does not sleep") {
   for (const std::uint32_t staged : {0U, 2U}) {
     CAPTURE(staged);
     Timed stream;

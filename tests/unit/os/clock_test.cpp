@@ -7,14 +7,14 @@
 using feedlane::os::Deadline;
 using feedlane::os::now_ns;
 
-TEST_CASE("a timeout of 0 is a single try") {
+TEST_CASE("a timeout of 0 allows a single try") {
   CHECK(Deadline::after(0).remaining_ns() == 0);
   CHECK(Deadline::after(-1).remaining_ns() == 0);
   CHECK(Deadline::after(INT64_MIN).remaining_ns() == 0);
   CHECK_FALSE(Deadline::after(0).is_never());
 }
 
-TEST_CASE("FOREVER never passes") {
+TEST_CASE("a deadline of FOREVER never passes") {
   const Deadline never = Deadline::after(FEEDLANE_FOREVER);
   CHECK(never.is_never());
   CHECK(never.remaining_ns() == FEEDLANE_FOREVER);
@@ -28,7 +28,7 @@ TEST_CASE("a timeout beyond the end of the clock doesn't overflow") {
   CHECK(Deadline::after(FEEDLANE_FOREVER / 2).remaining_ns() > FEEDLANE_FOREVER / 4);
 }
 
-TEST_CASE("a deadline is a point in time: its remaining time shrinks to 0") {
+TEST_CASE("the remaining time of a deadline shrinks to 0") {
   constexpr std::int64_t hour = std::int64_t{3600} * 1'000'000'000;
   const Deadline deadline = Deadline::after(hour);
   const std::int64_t first = deadline.remaining_ns();

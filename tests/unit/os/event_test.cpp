@@ -40,7 +40,7 @@ TEST_CASE("an event stays signalled until it is drained, however often it was si
   CHECK_FALSE(is_rung(event.get()));
 }
 
-TEST_CASE("ringing keeps errno, and a full counter doesn't block it") {
+TEST_CASE("ringing keeps errno, and a full counter doesn't block the ringing process") {
   Fd event;
   Error error;
   REQUIRE(os::create_event(event, error) == FEEDLANE_OK);
@@ -54,7 +54,7 @@ TEST_CASE("ringing keeps errno, and a full counter doesn't block it") {
   CHECK(errno == ENOTTY);
 }
 
-TEST_CASE("a descriptor is closed once, by its last holder") {
+TEST_CASE("a descriptor is closed once, by its last owner") {
   feedlane::test::Pipe pipe;
   const int number = pipe.read.get();
   {
@@ -76,7 +76,7 @@ TEST_CASE("a descriptor is closed once, by its last holder") {
   CHECK_FALSE(is_open(kept));
 }
 
-TEST_CASE("an eventfd is taken for a doorbell; a pipe, a socket, a file or a device is E_CORRUPT") {
+TEST_CASE("an eventfd is accepted as a doorbell; a pipe, a socket, a file or a device fails with E_CORRUPT") {
   Error error;
   Fd event, memory;
   REQUIRE(feedlane::os::create_event(event, error) == FEEDLANE_OK);

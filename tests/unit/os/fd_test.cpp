@@ -36,7 +36,7 @@ void without_stdio(F&& run) {
 
 }  // namespace
 
-TEST_CASE("a descriptor below 3 is moved when it gets an owner, close-on-exec, and its old number is free") {
+TEST_CASE("a descriptor below 3 is moved when it gets an owner, is close-on-exec, and its old number becomes free") {
   without_stdio([] {
     const Fd made(::open("/dev/null", O_RDONLY));
     MUST(made.get() > 2);
@@ -47,7 +47,7 @@ TEST_CASE("a descriptor below 3 is moved when it gets an owner, close-on-exec, a
   });
 }
 
-TEST_CASE("no function of this room returns a descriptor below 3, received ones included") {
+TEST_CASE("no function of the os layer returns a descriptor below 3, not even for received descriptors") {
   without_stdio([] {
     Error error;
     Fd mine, theirs, event, timer, memory, read_end, write_end;
@@ -67,7 +67,7 @@ TEST_CASE("no function of this room returns a descriptor below 3, received ones 
   });
 }
 
-TEST_CASE("without a number above 2 there is no descriptor, errno is EMFILE, and nothing is left open") {
+TEST_CASE("if no number above 2 is free, creation and receipt of descriptors fail with EMFILE and leave nothing open") {
   without_stdio([] {
     Error error;
     Fd mine, theirs, event, other, memory;
@@ -92,7 +92,7 @@ TEST_CASE("without a number above 2 there is no descriptor, errno is EMFILE, and
   });
 }
 
-TEST_CASE("a number that is no open descriptor stays what it is, so that it can be named") {
+TEST_CASE("an Fd keeps a number that is not an open descriptor, so that an error can name it") {
   without_stdio([] {
     Fd none(1);
     MUST(none.release() == 1);

@@ -21,14 +21,14 @@ ForkStamp take() {
 
 }  // namespace
 
-TEST_CASE("a stamp belongs to its process, and is foreign in a forked child") {
+TEST_CASE("a stamp is valid in the process that took it and invalid in a forked child") {
   const ForkStamp stamp = take();
   CHECK_FALSE(stamp.is_foreign());
   CHECK(in_child([&] { return stamp.is_foreign(); }));
   CHECK_FALSE(stamp.is_foreign());
 }
 
-TEST_CASE("a child takes its own stamps, which make none of its parent's valid") {
+TEST_CASE("a child can take stamps of its own, and its parent's stamps stay invalid in it") {
   const ForkStamp parents = take();
   struct Seen {
     bool taken, own, second, parents;

@@ -53,7 +53,7 @@ std::string line_of(const void* begin, std::uint64_t bytes) {
 
 }  // namespace
 
-TEST_CASE("huge pages are requested where the system gives some on request") {
+TEST_CASE("huge pages are requested only where the system provides them on request") {
   const feedlane::test::Folder folder;
   SystemFiles files;
   files.huge_pages = folder.path() + "/huge";
@@ -89,7 +89,7 @@ TEST_CASE("huge pages are requested where the system gives some on request") {
   CHECK(os::huge_page_bytes(files) == 0);
 }
 
-TEST_CASE("memory is populated with as many huge pages as fit, stays zero, and can still be reserved and written") {
+TEST_CASE("memory is filled with as many huge pages as fit, stays zero, and can still be reserved and written") {
   const SystemFiles files;
   const std::uint64_t given = os::huge_page_bytes(files);
   const bool has_some = given != 0 && given <= 2 * mib;  // larger ones take too much memory for a test
@@ -114,7 +114,7 @@ TEST_CASE("memory is populated with as many huge pages as fit, stays zero, and c
   }
 }
 
-TEST_CASE("the bytes in huge pages are read from the line of that mapping") {
+TEST_CASE("the number of bytes in huge pages is read from the smaps line of that mapping") {
   const feedlane::test::Folder folder;
   SystemFiles files;
   files.proc = folder.path();

@@ -48,7 +48,7 @@ bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == 
 
 }  // namespace
 
-TEST_CASE("a busy process dies with its lifeline") {
+TEST_CASE("a busy process is killed when its lifeline is cut") {
   Line line;
   const pid_t pid = tied_child(line, [] {
     volatile bool busy = true;
@@ -60,7 +60,7 @@ TEST_CASE("a busy process dies with its lifeline") {
 }
 
 // promise: fault-trainer-killed
-TEST_CASE("a stopped process dies with its lifeline") {
+TEST_CASE("a stopped process is killed when its lifeline is cut") {
   Line line;
   const pid_t pid = tied_child(line, [] {
     (void)::raise(SIGSTOP);
@@ -73,7 +73,7 @@ TEST_CASE("a stopped process dies with its lifeline") {
   CHECK(was_killed(feedlane::test::wait_for_end(pid)));
 }
 
-TEST_CASE("a process that blocks and ignores every signal dies with its lifeline") {
+TEST_CASE("a process that blocks and ignores every signal is killed when its lifeline is cut") {
   Line line;
   const pid_t pid = tied_child(line, [] {
     sigset_t all;
@@ -86,7 +86,7 @@ TEST_CASE("a process that blocks and ignores every signal dies with its lifeline
   CHECK(was_killed(feedlane::test::wait_for_end(pid)));
 }
 
-TEST_CASE("a lifeline holds while any holder of its other end lives, and no longer") {
+TEST_CASE("a tied process lives until the last holder of the lifeline's other end has closed it") {
   Line line;
   Pipe gate;
   const pid_t bystander = feedlane::test::fork_child([&] {
@@ -111,7 +111,7 @@ TEST_CASE("a lifeline holds while any holder of its other end lives, and no long
 }
 
 // promise: fault-ctrl-c-workers
-TEST_CASE("a child by fork_process holds no lifeline, and leads a group of its own") {
+TEST_CASE("a child created by fork_process holds no lifeline and leads its own process group") {
   Line one, other;
   Pipe gate, said;
   pid_t pid = 0;
@@ -148,7 +148,7 @@ TEST_CASE("a child by fork_process holds no lifeline, and leads a group of its o
 }
 
 // promise: trainer-killed-starting
-TEST_CASE("a child by fork_process is tied before it runs: a parent that is killed at once leaves no process") {
+TEST_CASE("a child created by fork_process is tied before it runs: it does not outlive a parent killed at once") {
   for (int i = 0; i < 10; i++) {
     Pipe alive;
     const pid_t parent = feedlane::test::fork_child([&] {
@@ -170,7 +170,7 @@ TEST_CASE("a child by fork_process is tied before it runs: a parent that is kill
 }
 
 // promise: trainer-forked-workers
-TEST_CASE("a child that the host has forked drops the lifelines it has inherited, and no other file of such a number") {
+TEST_CASE("a child forked by the host closes the lifelines it has inherited, but no other file with the same number") {
   Line own;
   Line other;
   Pipe said;
@@ -190,7 +190,7 @@ TEST_CASE("a child that the host has forked drops the lifelines it has inherited
   CHECK(was_killed(feedlane::test::wait_for_end(pid)));
 }
 
-TEST_CASE("a forked child drops the lifelines it has inherited if its pid namespace gives it its parent's pid") {
+TEST_CASE("a forked child closes inherited lifelines even if its PID namespace gives it the same PID as its parent") {
   if (!feedlane::test::has_pid_namespaces()) return feedlane::test::skip("this user can't make PID namespaces");
   CHECK(feedlane::test::in_child([] {
           const auto in_namespace = [](const auto& f) {
@@ -213,7 +213,7 @@ TEST_CASE("a forked child drops the lifelines it has inherited if its pid namesp
         }) == 0);
 }
 
-TEST_CASE("tying to a lifeline that is closed already is E_PEER_DEAD, and does not kill") {
+TEST_CASE("tying a process to a lifeline that is already closed fails with E_PEER_DEAD and does not kill the process") {
   Line line;
   line.lifeline.cut();
   CHECK(feedlane::test::in_child([&] {
@@ -222,7 +222,7 @@ TEST_CASE("tying to a lifeline that is closed already is E_PEER_DEAD, and does n
         }) == FEEDLANE_E_PEER_DEAD);
 }
 
-TEST_CASE("an untied process survives, and so do children that share the descriptor") {
+TEST_CASE("a process that was untied survives the cut of the lifeline, and so do children that share the descriptor") {
   Line line;
   Pipe untied, gate;
   const pid_t pid = tied_child(line, [&] {
@@ -249,7 +249,7 @@ TEST_CASE("a descriptor that can't be a lifeline is refused") {
         }) == FEEDLANE_E_OS);
 }
 
-TEST_CASE("a lifeline is cut once, by a call or by the destructor; it may be opened again") {
+TEST_CASE("a lifeline is cut once, by a call or by the destructor, and can be opened again") {
   Line line;
   line.lifeline.cut();
   line.lifeline.cut();

@@ -69,7 +69,7 @@ void lower(decltype(RLIMIT_AS) which, std::uint64_t bytes) {
 
 }  // namespace
 
-TEST_CASE("MemAvailable is used, in bytes") {
+TEST_CASE("MemAvailable is read and converted to bytes") {
   const System system;
   system.available(2048);
   const auto rooms = memory_room(system.files());
@@ -78,14 +78,14 @@ TEST_CASE("MemAvailable is used, in bytes") {
   CHECK(rooms[0].bytes == 2 * mib);
 }
 
-TEST_CASE("a system without these files sets no limit") {
+TEST_CASE("a system without memory files in /proc and cgroups sets no limit") {
   const System system;
   CHECK(memory_room(system.files()).empty());
   Error error;
   CHECK(check_memory({std::uint64_t{1} << 50}, std::uint64_t{1} << 50, system.files(), error) == FEEDLANE_OK);
 }
 
-TEST_CASE("cgroup v2: every ancestor up to the root counts, each under its own name") {
+TEST_CASE("cgroup v2: the limit of every ancestor up to the root is applied and reported under its own name") {
   const System system;
   system.member("0::/job/step\n");
   system.cgroup2("/job/step", std::to_string(100 * mib), 30 * mib);
@@ -110,7 +110,7 @@ TEST_CASE("cgroup v2: \"max\" is no limit, and a level without files is skipped"
 }
 
 // promise: fault-little-memory, machine-cgroup-memory
-TEST_CASE("cgroup v2: memory.high, beyond which processes are slowed down, counts like memory.max, in every ancestor") {
+TEST_CASE("cgroup v2: memory.high, which slows processes down, is a limit like memory.max, in every ancestor") {
   const System system;
   system.member("0::/job/step\n");
   system.cgroup2("/job/step", "max", 30 * mib);
@@ -128,7 +128,7 @@ TEST_CASE("cgroup v2: memory.high, beyond which processes are slowed down, count
   CHECK_MESSAGE(room_of(memory_room(system.files()), "the memory limit of cgroup /job") == 60 * mib, "the lower one");
 }
 
-TEST_CASE("cgroup v2: page cache counts as available, other memory doesn't") {
+TEST_CASE("cgroup v2: page cache counts as available memory, other memory does not") {
   const System system;
   system.member("0::/a\n");
   const std::string stat = "anon 5000\ninactive_anon 7\nfile 900\ninactive_file 300\nactive_file 200\nshmem 4\n";
@@ -141,7 +141,7 @@ TEST_CASE("cgroup v2: page cache counts as available, other memory doesn't") {
   CHECK_MESSAGE(room_of(memory_room(system.files()), "the memory limit of cgroup /a") == 0, "never less than nothing");
 }
 
-TEST_CASE("cgroup v1: the memory controller alone, with its ancestors and its own names") {
+TEST_CASE("cgroup v1: only the memory controller is read, with its ancestors and its own file names") {
   const System system;
   system.member("5:cpuset:/elsewhere\n4:cpu,memory:/job/step\n1:name=systemd:/x\n0::/\n");
   const std::string stat = "inactive_file 1\nactive_file 1\ntotal_inactive_file 300\ntotal_active_file 200\n";
@@ -154,7 +154,7 @@ TEST_CASE("cgroup v1: the memory controller alone, with its ancestors and its ow
   CHECK(room_of(rooms, "the memory limit of cgroup /job") == 9223372036854771712 - 6000);
 }
 
-TEST_CASE("lines that aren't about memory are skipped") {
+TEST_CASE("lines about anything but memory are skipped") {
   const System system;
   system.member("\ngarbage\n0:\n0::relative\n3:memory:\n7:memorystore:/a\n0::/a\n");
   system.cgroup2("/a", "100", 1);
@@ -162,7 +162,7 @@ TEST_CASE("lines that aren't about memory are skipped") {
   CHECK(memory_room(system.files()).size() == 1);
 }
 
-TEST_CASE("too little memory: the refusal names the limit and carries both numbers") {
+TEST_CASE("if memory is too small, the error names the limit and has both numbers") {
   const System system;
   system.available(4096);
   system.member("0::/job\n");
@@ -180,7 +180,7 @@ TEST_CASE("too little memory: the refusal names the limit and carries both numbe
   CHECK(std::string(error.text).find("MemAvailable leaves only 4194304") != std::string::npos);
 }
 
-TEST_CASE("beyond RLIMIT_FSIZE, where a reservation would be fatal, is refused with both numbers") {
+TEST_CASE("a size beyond RLIMIT_FSIZE is refused before the reservation, and the error has both numbers") {
   const System system;
   const auto files = system.files();
   const auto ask = [&](std::vector<std::uint64_t> segments) {
@@ -199,7 +199,7 @@ TEST_CASE("beyond RLIMIT_FSIZE, where a reservation would be fatal, is refused w
   CHECK_MESSAGE(ask({2 * mib, 2 * mib}).code == FEEDLANE_OK, "the limit is for each file");
 }
 
-TEST_CASE("beyond RLIMIT_AS is refused with the rest that is available") {
+TEST_CASE("a size beyond RLIMIT_AS is refused, and the error has the number of bytes still available") {
   const System system;
   system.folder.write("proc/self/statm", "1000 7 7 7 0 7 0\n");
   const auto files = system.files();
@@ -231,7 +231,7 @@ TEST_CASE("beyond RLIMIT_AS is refused with the rest that is available") {
 
 // promise: config-cgroup-quota
 TEST_CASE(
-    "processors: no more than the tightest quota of any ancestor allows, at least one, and no more than there are") {
+    "the number of processors is at least one and at most the tightest quota of any ancestor and the number present") {
   const System system;
   const int all = feedlane::os::usable_cpus(system.files());
   CHECK(all >= 1);
@@ -259,7 +259,7 @@ TEST_CASE(
 }
 
 // promise: config-many-workers
-TEST_CASE("processors: the affinity counts") {
+TEST_CASE("the number of processors is limited by the affinity of the process") {
   const System system;
   const auto files = system.files();
   CHECK(feedlane::test::in_child([&] {
@@ -271,14 +271,14 @@ TEST_CASE("processors: the affinity counts") {
         }) == 1);
 }
 
-TEST_CASE("the files of the system that this runs on can be read") {
+TEST_CASE("the files of the system that runs this test can be read") {
   const auto rooms = memory_room({});
   const std::int64_t available = room_of(rooms, "MemAvailable");
   CHECK(available > 0);
   CHECK(available < ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE));
 }
 
-TEST_CASE("kills by the out-of-memory killer are those of the nearest memory cgroup that is shown, in either version") {
+TEST_CASE("the count of out-of-memory kills comes from the nearest visible memory cgroup, for cgroup v1 and v2") {
   const System s;
   CHECK(feedlane::os::oom_kills(s.files()) == -1);
   s.member("0::/job/step\n");

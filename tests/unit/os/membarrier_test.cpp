@@ -24,7 +24,7 @@ TEST_CASE("a registered process can issue barriers, and errno is kept") {
   CHECK(errno == 7);
 }
 
-TEST_CASE("where membarrier is refused registration fails, and so does a barrier of a registered process") {
+TEST_CASE("where membarrier is refused, registration fails, and so does a barrier of an already registered process") {
   CHECK(in_child([] { return feedlane::test::refuse_system_call(SYS_membarrier) && !join_barriers(); }));
   if (!join_barriers()) return skip("this kernel has no membarrier");
   CHECK(in_child([] {

@@ -101,7 +101,7 @@ extern "C" int fallocate(int fd, int mode, off_t offset, off_t bytes) {
 }
 
 // promise: fault-exec
-TEST_CASE("a new memfd is of the size asked for, all holes, named, close-on-exec and can still be sealed") {
+TEST_CASE("a new memfd has the requested size, only holes, a name, close-on-exec, and can still be sealed") {
   const Fd fd = make(3 * mib + 5);
   Error error;
   std::uint64_t bytes = 0;
@@ -116,7 +116,7 @@ TEST_CASE("a new memfd is of the size asked for, all holes, named, close-on-exec
   CHECK(std::string(name.data()).find("memfd:feedlane-test") != std::string::npos);
 }
 
-TEST_CASE("reserving allocates exactly the range, and keeps the contents") {
+TEST_CASE("reserving allocates exactly the requested range and keeps the contents") {
   const Fd fd = make(4 * mib);
   Error error;
   REQUIRE(::pwrite(fd.get(), "kept", 4, 2 * mib) == 4);
@@ -131,7 +131,7 @@ TEST_CASE("reserving allocates exactly the range, and keeps the contents") {
   CHECK_MESSAGE(real_bytes(fd.get()) == 0, "nothing outside the range was reserved");
 }
 
-TEST_CASE("reserving more than a chunk reserves all of it, to the last page") {
+TEST_CASE("reserving more than one chunk allocates the whole range, to the last page") {
   const Fd fd = make(33 * mib + 1);
   Error error;
   CHECK(os::reserve(fd.get(), 0, 33 * mib + 1, error) == FEEDLANE_OK);
@@ -139,7 +139,7 @@ TEST_CASE("reserving more than a chunk reserves all of it, to the last page") {
   CHECK(os::reserve(fd.get(), 0, 0, error) == FEEDLANE_OK);
 }
 
-TEST_CASE("signals that interrupt a reservation don't end it") {
+TEST_CASE("a reservation that is interrupted by signals still completes") {
   const Fd fd = make(64 * mib);
   Error error;
   const feedlane::test::Signals signals(2000);
@@ -147,7 +147,7 @@ TEST_CASE("signals that interrupt a reservation don't end it") {
   CHECK(real_bytes(fd.get()) >= 64 * mib);
 }
 
-TEST_CASE("signals that come more often than a chunk takes wait for its end, no longer, on any kernel") {
+TEST_CASE("signals that arrive faster than a chunk is reserved are delivered after that chunk, on any kernel") {
   const Fd fd = make(64 * mib);
   Error error;
   sigset_t mine;
@@ -174,7 +174,7 @@ TEST_CASE("signals that come more often than a chunk takes wait for its end, no 
   REQUIRE(::pthread_sigmask(SIG_UNBLOCK, &mine, nullptr) == 0);
 }
 
-TEST_CASE("a reservation that fails says what was asked for and how far it came") {
+TEST_CASE("a failed reservation reports the requested size and how much was reserved") {
   const Fd fd = make(32 * mib);
   Error error;
   REQUIRE(os::add_seals(fd.get(), F_SEAL_GROW, error) == FEEDLANE_OK);
@@ -185,7 +185,7 @@ TEST_CASE("a reservation that fails says what was asked for and how far it came"
   CHECK(std::string(error.text).find("41943040 bytes") != std::string::npos);
 }
 
-TEST_CASE("missing memory is E_MEMORY, not a system call's error") {
+TEST_CASE("missing memory is reported as E_MEMORY, not as a failed system call") {
   // A file system of one MiB, in a namespace of a child's own, stands for a machine that is full.
   struct Answer {
     bool possible;
@@ -218,7 +218,7 @@ TEST_CASE("missing memory is E_MEMORY, not a system call's error") {
   CHECK(a.needed == 2 * mib);
 }
 
-TEST_CASE("seals hold, and none can be added after F_SEAL_SEAL") {
+TEST_CASE("seals stay in force, and none can be added after F_SEAL_SEAL") {
   const Fd fd = make(1 * mib);
   Error error;
   CHECK(os::add_seals(fd.get(), F_SEAL_SHRINK | F_SEAL_SEAL, error) == FEEDLANE_OK);
@@ -230,7 +230,7 @@ TEST_CASE("seals hold, and none can be added after F_SEAL_SEAL") {
 }
 
 // promise: worker-closed-stdio
-TEST_CASE("memory that is sealed against growing can't be changed by write(2), through no copy of its descriptor") {
+TEST_CASE("memory sealed against growing can't be changed by write(2), not through any copy of its descriptor") {
   const Fd fd = make(1 * mib);
   Error error;
   CHECK(::write(fd.get(), "before", 6) == 6);
@@ -247,7 +247,7 @@ TEST_CASE("memory that is sealed against growing can't be changed by write(2), t
   CHECK(std::string(text.data(), text.size()) == "before");
 }
 
-TEST_CASE("a new memfd is not executable, where the kernel can promise that") {
+TEST_CASE("a new memfd is not executable where the kernel supports that") {
   const Fd fd = make(1 * mib);
   struct stat status {};
   REQUIRE(::fstat(fd.get(), &status) == 0);
@@ -257,7 +257,7 @@ TEST_CASE("a new memfd is not executable, where the kernel can promise that") {
   else CHECK(((seals & F_SEAL_EXEC) != 0 && (status.st_mode & 0111) == 0));
 }
 
-TEST_CASE("a descriptor that is no memfd has no seals, and an invalid one no size") {
+TEST_CASE("get_seals fails for a descriptor that is not a memfd, and file_size fails for an invalid descriptor") {
   const feedlane::test::Pipe pipe;
   CHECK(os::get_seals(pipe.read.get()) == -1);
   Error error;

@@ -13,7 +13,7 @@ using feedlane::Error;
 using feedlane::os::Fd;
 namespace os = feedlane::os;
 
-TEST_CASE("shared memory of a process is opened again for reading only, close-on-exec") {
+TEST_CASE("shared memory of another process is reopened read-only and close-on-exec") {
   Fd fd;
   Error error;
   REQUIRE(os::create_memfd("feedlane-test", 4096, fd, error) == FEEDLANE_OK);
@@ -32,7 +32,7 @@ TEST_CASE("shared memory of a process is opened again for reading only, close-on
   CHECK_FALSE(none);
 }
 
-TEST_CASE("files that aren't shared memory aren't opened again, and a FIFO doesn't block") {
+TEST_CASE("files that aren't shared memory are not reopened, and a FIFO doesn't block the call") {
   const feedlane::test::Folder folder;
   const std::string path = folder.path() + "/memfd:feedlane-control (deleted)";
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
@@ -49,7 +49,7 @@ TEST_CASE("files that aren't shared memory aren't opened again, and a FIFO doesn
     }));
 }
 
-TEST_CASE("without a free descriptor nothing is said of another process's memory") {
+TEST_CASE("reopening another process's memory without a free descriptor fails with E_OS and EMFILE") {
   Fd fd;
   Error error;
   REQUIRE(os::create_memfd("feedlane-test", 4096, fd, error) == FEEDLANE_OK);

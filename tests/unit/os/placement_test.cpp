@@ -43,7 +43,7 @@ Policy policy_at(void* address) {
 
 }  // namespace
 
-TEST_CASE("lists are read in the kernel's format, and nothing else") {
+TEST_CASE("only lists in the kernel's format are accepted") {
   CHECK(set_of("0").numbers() == Numbers{0});
   CHECK(set_of("3,0-1").numbers() == Numbers{0, 1, 3});
   CHECK(set_of("62-66").numbers() == Numbers{62, 63, 64, 65, 66});
@@ -63,13 +63,13 @@ TEST_CASE("lists are read in the kernel's format, and nothing else") {
   CHECK(NumberSet{}.is_empty());
 }
 
-TEST_CASE("the sets of this system can be read, those of another are empty") {
+TEST_CASE("the processor set of this system can be read, and a missing file gives an empty set") {
   const SystemFiles files;
   CHECK(os::read_set(files.processors + "/online").has(static_cast<std::uint32_t>(::sched_getcpu())));
   CHECK(os::read_set("/nowhere").is_empty());
 }
 
-TEST_CASE("nodes have room for what is asked if each has free memory, or what the kernel can drop, for its part") {
+TEST_CASE("nodes have room for a request if each has enough free or reclaimable memory for its share") {
   const feedlane::test::Folder folder;
   SystemFiles files;
   files.nodes = folder.path();
@@ -90,7 +90,7 @@ TEST_CASE("nodes have room for what is asked if each has free memory, or what th
 }
 
 // promise: torch-placement
-TEST_CASE("memory that is bound to nodes is so in every mapping") {
+TEST_CASE("memory bound to nodes is bound in every mapping") {
   const NumberSet nodes = os::read_set(SystemFiles{}.nodes + "/has_memory");
   if (nodes.is_empty()) return feedlane::test::skip("a kernel without memory nodes");
   constexpr std::uint64_t bytes = 1 << 20;
@@ -123,7 +123,7 @@ TEST_CASE("memory that is bound to nodes is so in every mapping") {
   ::munmap(other, bytes);
 }
 
-TEST_CASE("the cpuset's memory nodes are read from the process's own status") {
+TEST_CASE("the memory nodes of the cpuset are read from the process's own status file") {
   const feedlane::test::Folder folder;
   SystemFiles files;
   files.proc = folder.path();
@@ -132,7 +132,7 @@ TEST_CASE("the cpuset's memory nodes are read from the process's own status") {
   CHECK(os::allowed_nodes(files).numbers() == Numbers{0, 1, 4});
 }
 
-TEST_CASE("a child that can run on none of its processors is E_OS with their number, and is gone") {
+TEST_CASE("starting a child on processors that don't exist fails with E_OS and their number, and leaves no child") {
   NumberSet none;
   REQUIRE(none.read("8190-8191"));
   pid_t pid = 0;
@@ -151,7 +151,7 @@ TEST_CASE("a child that can run on none of its processors is E_OS with their num
   CHECK(errno == ECHILD);
 }
 
-TEST_CASE("a process runs on the processors that it is given, and on none that aren't there") {
+TEST_CASE("a process runs on the processors it is given, and processors that don't exist are refused") {
   const auto cpu = static_cast<std::uint32_t>(::sched_getcpu());
   const pid_t pid = feedlane::test::fork_child([&] {
     NumberSet one;

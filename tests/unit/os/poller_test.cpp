@@ -51,7 +51,7 @@ constexpr std::int64_t a_little = 2'000'000;
 
 }  // namespace
 
-TEST_CASE("without events a wait ends at its deadline, not before") {
+TEST_CASE("without events a wait ends at its deadline and not earlier") {
   Set set;
   const Fd event = make_event();
   CHECK(set.poller.add(event.get(), 1, set.error) == FEEDLANE_OK);
@@ -63,7 +63,7 @@ TEST_CASE("without events a wait ends at its deadline, not before") {
   CHECK(os::now_ns() - before >= a_little);
 }
 
-TEST_CASE("all ready descriptors come in one wait, each with its tag, until they are drained") {
+TEST_CASE("one wait returns all ready descriptors, each with its tag, until they are drained") {
   Set set;
   const std::array fds{make_event(), make_event(), make_event()};
   const std::array<std::uint64_t, 3> tags{7, UINT64_MAX, std::uint64_t{1} << 40};
@@ -80,7 +80,7 @@ TEST_CASE("all ready descriptors come in one wait, each with its tag, until they
   CHECK(set.tags() == std::vector<std::uint64_t>{UINT64_MAX});
 }
 
-TEST_CASE("no more events are returned than there is room for; the others come next") {
+TEST_CASE("a wait returns at most as many events as the caller has room for; the next wait returns the others") {
   Set set;
   const std::array fds{make_event(), make_event(), make_event()};
   for (const Fd& fd : fds) {
@@ -99,7 +99,7 @@ TEST_CASE("no more events are returned than there is room for; the others come n
   CHECK(set.wait(Deadline::after(0), 1) == FEEDLANE_TIMEOUT);
 }
 
-TEST_CASE("the other end's close is an event, distinguished from input") {
+TEST_CASE("closing the other end is an event that is distinguished from input") {
   Set set;
   Pipe pipe;
   CHECK(set.poller.add(pipe.read.get(), 5, set.error) == FEEDLANE_OK);
@@ -126,7 +126,7 @@ TEST_CASE("a removed descriptor, or one that was never added, has no events") {
   CHECK(set.error.os_errno == EBADF);
 }
 
-TEST_CASE("the set itself can be polled by a foreign event loop") {
+TEST_CASE("the poller's descriptor can be polled by a foreign event loop") {
   Set set;
   const Fd event = make_event();
   CHECK(set.poller.add(event.get(), 1, set.error) == FEEDLANE_OK);
@@ -136,7 +136,7 @@ TEST_CASE("the set itself can be polled by a foreign event loop") {
   CHECK(os::wait_readable(set.poller.fd(), Deadline::never(), set.error) == FEEDLANE_OK);
 }
 
-TEST_CASE("waiting for one descriptor ends when it is readable, hung up, or at the deadline") {
+TEST_CASE("a wait for one descriptor ends when it is readable, when it is hung up, or at the deadline") {
   Pipe pipe;
   Error error;
   CHECK(os::wait_readable(pipe.read.get(), Deadline::after(0), error) == FEEDLANE_TIMEOUT);
@@ -151,7 +151,7 @@ TEST_CASE("waiting for one descriptor ends when it is readable, hung up, or at t
   CHECK(os::wait_readable(pipe.read.get(), Deadline::never(), error) == FEEDLANE_OK);
 }
 
-TEST_CASE("a signal ends a wait that nothing else would end") {
+TEST_CASE("a signal ends a wait that has no deadline and no ready descriptor") {
   Set set;
   const Pipe pipe;
   CHECK(set.poller.add(pipe.read.get(), 1, set.error) == FEEDLANE_OK);

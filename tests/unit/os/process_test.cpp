@@ -88,7 +88,7 @@ std::string field_of(const std::string& status, const std::string& name) {
 }  // namespace
 
 // promise: fault-ctrl-c-workers
-TEST_CASE("a started process leads a group of its own") {
+TEST_CASE("a started process leads its own process group") {
   std::istringstream words(output_of({"dd", "status=none", "if=/proc/self/stat", "of=@"}));
   const std::vector<std::string> stat{std::istream_iterator<std::string>(words), {}};
   REQUIRE(stat.size() > 4);
@@ -96,7 +96,7 @@ TEST_CASE("a started process leads a group of its own") {
   CHECK(stat[3] == std::to_string(::getpid()));
 }
 
-TEST_CASE("signals are blocked and ignored by the parent alone") {
+TEST_CASE("a started process does not inherit the blocked and ignored signals of its parent") {
   sigset_t blocked, before;
   (void)sigemptyset(&blocked);
   for (const int s : {SIGTERM, SIGUSR2, SIGCHLD}) (void)sigaddset(&blocked, s);
@@ -118,7 +118,7 @@ TEST_CASE("signals are blocked and ignored by the parent alone") {
 }
 
 // promise: fault-exec
-TEST_CASE("a started process inherits one of the library's descriptors") {
+TEST_CASE("a started process inherits exactly one of the library's descriptors") {
   std::vector<Fd> low;  // so that everything that follows has a number that the programs don't use themselves
   while (low.empty() || low.back().get() < 50) low.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   std::set<int> expected;  // what this program's own parent left open, and meant to be inherited
@@ -143,7 +143,7 @@ TEST_CASE("a started process inherits one of the library's descriptors") {
   CHECK(std::vector(inherited.begin(), inherited.end()) == std::vector(expected.begin(), expected.end()));
 }
 
-TEST_CASE("a started process has the standard descriptors, on /dev/null where its parent has none to hand on") {
+TEST_CASE("a started process has standard descriptors, which are /dev/null where its parent has none") {
   for (const bool is_closed : {false, true}) {
     CAPTURE(is_closed);
     Pipe pipe;
@@ -171,13 +171,13 @@ TEST_CASE("a started process has the standard descriptors, on /dev/null where it
   }
 }
 
-TEST_CASE("a started process has the environment that it was given, and nothing else") {
+TEST_CASE("a started process has exactly the environment that it was given") {
   const std::string text =
       output_of({"dd", "status=none", "if=/proc/self/environ", "of=@"}, {"A=1", "PATH=/usr/bin:/bin"});
   CHECK(text == std::string("A=1") + '\0' + "PATH=/usr/bin:/bin" + '\0');
 }
 
-TEST_CASE("the end is seen by pidfd, and reaped once, with the exit status") {
+TEST_CASE("the end of a process is seen through its pidfd, and its exit status is reaped once") {
   Pipe gate;
   const Child child = start({"sh", "-c", "read x < @; exit 7"}, gate.read);
   CHECK_FALSE(os::has_ended(child.pidfd.get()));
@@ -194,7 +194,7 @@ TEST_CASE("the end is seen by pidfd, and reaped once, with the exit status") {
   os::send_signal(child.pidfd.get(), SIGKILL);  // nothing happens
 }
 
-TEST_CASE("a process is not signalled by itself, whatever its pidfd is taken for") {
+TEST_CASE("a process never signals itself through a pidfd, whatever process or group the pidfd stands for") {
   Fd self;
   Error error;
   REQUIRE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
@@ -216,7 +216,7 @@ TEST_CASE("a process is not signalled by itself, whatever its pidfd is taken for
   REQUIRE(::pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
 }
 
-TEST_CASE("an end by signal is reported with the signal") {
+TEST_CASE("the end of a process by a signal is reported with the signal") {
   Pipe gate;
   const Child child = start({"sh", "-c", "read x < @"}, gate.read);
   os::send_signal(child.pidfd.get(), SIGTERM);
@@ -228,7 +228,7 @@ TEST_CASE("an end by signal is reported with the signal") {
 }
 
 // promise: worker-child-programs
-TEST_CASE("a signal to the group reaches children of the started process") {
+TEST_CASE("a signal to the group reaches the children of the started process") {
   // What it has started waits for a FIFO whose other end is here, so that nothing is left behind should this test die.
   const feedlane::test::Folder folder;
   const std::string fifo = folder.path() + "/fifo";
@@ -247,7 +247,7 @@ TEST_CASE("a signal to the group reaches children of the started process") {
   CHECK(os::reap(child.pidfd.get()).code == SIGKILL);
 }
 
-TEST_CASE("a group whose leader has ended but isn't reaped can be signalled; afterwards nothing is") {
+TEST_CASE("a group can be signalled while its leader has ended but isn't reaped, and not after that") {
   const feedlane::test::Folder folder;
   const std::string fifo = folder.path() + "/fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
@@ -266,8 +266,7 @@ TEST_CASE("a group whose leader has ended but isn't reaped can be signalled; aft
 
 // promise: trainer-killed-starting
 TEST_CASE(
-    "a program is tied to its lifeline before it runs: a starter that is killed right after the start leaves no "
-    "process") {
+    "a program is tied to its lifeline before it runs: it does not outlive a parent killed right after the start") {
   for (int i = 0; i < 10; i++) {
     Pipe alive;  // as long as the program has its other end
     const pid_t starter = feedlane::test::fork_child([&] {
@@ -290,7 +289,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a program that is tied lives as long as its lifeline, and dies with it") {
+TEST_CASE("a tied program lives while its lifeline is open and is killed when it is cut") {
   os::Lifeline line;
   Fd read;
   Error error;
@@ -313,7 +312,7 @@ TEST_CASE("a program that is tied lives as long as its lifeline, and dies with i
   CHECK(ending.code == SIGKILL);
 }
 
-TEST_CASE("a program without a slash is looked up in PATH, as execvp does: the first that can be executed") {
+TEST_CASE("a program name without a slash is looked up in PATH as by execvp: the first executable file is started") {
   const feedlane::test::Folder folder;
   folder.write("first/feedlane-test-program", "not executable");
   folder.write("second/feedlane-test-program", "#!/bin/sh\nexit 5\n");
@@ -337,7 +336,7 @@ TEST_CASE("a program without a slash is looked up in PATH, as execvp does: the f
   CHECK(start_with("", child) == ENOENT);
 }
 
-TEST_CASE("a program that can't be started is an error that names it, and leaves no process") {
+TEST_CASE("starting a program that can't be executed fails, the error names the program, and no process is left") {
   const Pipe pipe;
   pid_t pid = 0;
   Fd pidfd;
@@ -350,7 +349,7 @@ TEST_CASE("a program that can't be started is an error that names it, and leaves
   CHECK(errno == ECHILD);
 }
 
-TEST_CASE("a host that ignores SIGCHLD loses the exit status, nothing else") {
+TEST_CASE("a host that ignores SIGCHLD loses only the exit status") {
   struct Seen {
     bool before, after, known;
   };
@@ -368,7 +367,7 @@ TEST_CASE("a host that ignores SIGCHLD loses the exit status, nothing else") {
   CHECK_FALSE(seen.known);
 }
 
-TEST_CASE("where SIGCHLD is ignored, a program that ends at once is a dead peer or a process to watch, nothing else") {
+TEST_CASE("if SIGCHLD is ignored, starting a program that ends at once either succeeds or fails with E_PEER_DEAD") {
   const int wrong = feedlane::test::in_child([] {
     (void)::signal(SIGCHLD, SIG_IGN);
     const Pipe pipe;
@@ -385,7 +384,7 @@ TEST_CASE("where SIGCHLD is ignored, a program that ends at once is a dead peer 
   CHECK(wrong == 0);
 }
 
-TEST_CASE("two pidfds of one process are distinguished from those of two, and from other descriptors") {
+TEST_CASE("two pidfds of one process are distinguished from pidfds of two processes and from other descriptors") {
   Fd self, again;
   Error error;
   REQUIRE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK);
@@ -407,7 +406,7 @@ TEST_CASE("two pidfds of one process are distinguished from those of two, and fr
   CHECK_FALSE_MESSAGE(is_same(child.pidfd.get(), again.get()), "gone: both are of nobody");
 }
 
-TEST_CASE("pidfds that can't be compared for lack of descriptors are E_OS, not different") {
+TEST_CASE("comparing pidfds without a free descriptor fails with E_OS and does not report them as different") {
   const int reason = feedlane::test::in_child([] {
     Fd self;
     Error error;
@@ -420,7 +419,7 @@ TEST_CASE("pidfds that can't be compared for lack of descriptors are E_OS, not d
   CHECK(reason == EMFILE);
 }
 
-TEST_CASE("this_program returns its absolute file, whatever argv[0] was, and its arguments") {
+TEST_CASE("this_program returns the absolute path of the executable, whatever argv[0] is, and its arguments") {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(file), {}};
   std::vector<std::string> argv;

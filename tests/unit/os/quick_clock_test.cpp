@@ -29,7 +29,7 @@ struct Compared {
 
 }  // namespace
 
-TEST_CASE("the quick clock is the kernel's within a microsecond and never decreases, in every thread") {
+TEST_CASE("the quick clock agrees with the kernel's clock within a microsecond and never decreases, in every thread") {
   Compared here, there;
   std::thread other([&] { there.run(50'000'000); });
   here.run(50'000'000);
@@ -40,7 +40,7 @@ TEST_CASE("the quick clock is the kernel's within a microsecond and never decrea
   CHECK(there.decreased == 0);
 }
 
-TEST_CASE("the quick clock is right after a pause, too") {
+TEST_CASE("the quick clock also agrees with the kernel's clock after a pause") {
   Compared compared;
   compared.run(5'000'000);
   const std::int64_t until = now_ns() + 20'000'000;

@@ -43,7 +43,7 @@ class Disposition {
 
 }  // namespace
 
-TEST_CASE("signals are blocked as long as a SignalBlock exists, but for those that this process ignores") {
+TEST_CASE("a SignalBlock blocks all signals except those that this process ignores") {
   CHECK_FALSE(is_blocked(SIGUSR1));
   {
     const SignalBlock block;
@@ -58,7 +58,7 @@ TEST_CASE("signals are blocked as long as a SignalBlock exists, but for those th
   CHECK_FALSE(is_blocked(SIGHUP));
 }
 
-TEST_CASE("children that end while their parent's thread blocks signals don't end the wait of another thread") {
+TEST_CASE("children that end while their parent's thread blocks signals don't interrupt the wait of another thread") {
   os::Poller poller;
   Fd bell;
   Error error;
@@ -81,7 +81,7 @@ TEST_CASE("children that end while their parent's thread blocks signals don't en
   CHECK(interruptions == 0);
 }
 
-TEST_CASE("signals are named as their macros are") {
+TEST_CASE("signals have the names of their macros") {
   CHECK(std::string(feedlane::os::signal_name(SIGKILL)) == "SIGKILL");
   CHECK(std::string(feedlane::os::signal_name(SIGSYS)) == "SIGSYS");
   CHECK(std::string(feedlane::os::signal_name(SIGRTMIN + 1)) == "a real-time signal");

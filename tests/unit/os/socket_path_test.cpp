@@ -86,7 +86,7 @@ TEST_CASE("a message sent at the moment a connection is accepted names its sende
   CHECK(received.pid == ::getpid());
 }
 
-TEST_CASE("only its user can connect to a path, whatever the umask") {
+TEST_CASE("a socket file and its listener are private to the user and close-on-exec, whatever the umask is") {
   for (const mode_t mask : {0U, 022U, 077U, 0277U, 0777U}) {
     CAPTURE(mask);
     const Place place;
@@ -100,7 +100,7 @@ TEST_CASE("only its user can connect to a path, whatever the umask") {
   }
 }
 
-TEST_CASE("a path in use is refused, a stale one is replaced, another kind of file is kept") {
+TEST_CASE("listening at a path in use is refused, a stale socket is replaced, and another kind of file is kept") {
   const Place place;
   Error error;
   Fd second;
@@ -118,8 +118,7 @@ TEST_CASE("a path in use is refused, a stale one is replaced, another kind of fi
   CHECK(std::filesystem::file_size(place.folder.path() + "/file") == 8);
 }
 
-TEST_CASE(
-    "what is in the way of a socket is named, and whose it is, when it is listened at and when it is connected to") {
+TEST_CASE("errors of listen and connect say what kind of file is in the way of a socket and who owns it") {
   const Place place;
   const std::string folder = place.folder.path();
   const std::string own = " of this user, uid " + std::to_string(::geteuid());
@@ -155,7 +154,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a user that the user namespace does not know is another user, though both have one number there") {
+TEST_CASE("a user unknown to the user namespace is treated as another user, although both have the same uid there") {
   if (::geteuid() != 0) return feedlane::test::skip("root, to be two users");
   const Place place;
   REQUIRE(::chmod(place.folder.path().c_str(), 0755) == 0);
@@ -188,7 +187,7 @@ TEST_CASE("a user that the user namespace does not know is another user, though 
   CHECK(found == 0);
 }
 
-TEST_CASE("connecting to a path without a listener is E_PEER_DEAD") {
+TEST_CASE("connecting to a path without a listener fails with E_PEER_DEAD") {
   const Place place;
   Error error;
   Fd socket;
@@ -198,7 +197,7 @@ TEST_CASE("connecting to a path without a listener is E_PEER_DEAD") {
   CHECK_FALSE(socket);
 }
 
-TEST_CASE("a path that is bound, and about to be listened at, is connected to") {
+TEST_CASE("connect_to waits for a path that is bound but does not listen yet") {
   const Place place;
   const Fd folder(::open(place.folder.path().c_str(), O_RDONLY | O_DIRECTORY));
   REQUIRE(::flock(folder.get(), LOCK_EX) == 0);  // as listen_at does
@@ -236,7 +235,7 @@ TEST_CASE("a path that is too long for an address is refused with both lengths")
   }
 }
 
-TEST_CASE("waiting for a message ends with it, with the deadline or with the other end, not with a signal") {
+TEST_CASE("a wait for a message ends with the message, at the deadline or when the other end closes, not by a signal") {
   Fd mine, theirs;
   Error error;
   REQUIRE(os::create_socket_pair(mine, theirs, error) == FEEDLANE_OK);
@@ -255,7 +254,7 @@ TEST_CASE("waiting for a message ends with it, with the deadline or with the oth
 }
 
 // promise: feeder-killed-starting
-TEST_CASE("the path of a process that has ended is replaced, although a child of it has the descriptor still") {
+TEST_CASE("the path of a process that has ended is replaced, although its child still has the descriptor") {
   const Place place;
   feedlane::test::Pipe held, ready;
   const pid_t child = feedlane::test::fork_child([&] {
@@ -277,7 +276,7 @@ TEST_CASE("the path of a process that has ended is replaced, although a child of
   CHECK(os::connect_to(place.path(), Deadline::after(0), socket, error) == FEEDLANE_OK);
 }
 
-TEST_CASE("if two processes listen at a stale path at once, one is refused") {
+TEST_CASE("if two processes listen at a stale path at the same time, one of them is refused") {
   const Place place;
   for (int round = 0; round < 300; round++) {
     CAPTURE(round);
@@ -311,7 +310,7 @@ TEST_CASE("if two processes listen at a stale path at once, one is refused") {
   }
 }
 
-TEST_CASE("a directory locked by another process is waited for, but not without end") {
+TEST_CASE("listen_at waits for a directory that another process has locked, but only for a limited time") {
   const Place place;
   Fd listener;
   os::SocketFile file;
@@ -323,7 +322,7 @@ TEST_CASE("a directory locked by another process is waited for, but not without 
   CHECK(os::now_ns() - before > 900'000'000);
 }
 
-TEST_CASE("a path whose backlog is full is in use, and a connection to it waits until its deadline") {
+TEST_CASE("a path with a full backlog counts as in use, and a connection to it waits until its deadline") {
   const Place place;
   const Fd listener = must_listen(place.path());
   REQUIRE(::listen(listener.get(), 0) == 0);
@@ -352,7 +351,7 @@ TEST_CASE("the listen backlog of a path is as long as the system allows") {
   for (Fd& socket : waiting) REQUIRE(os::connect_to(place.path(), Deadline::after(0), socket, error) == FEEDLANE_OK);
 }
 
-TEST_CASE("a socket's file is removed whatever the working directory is by then, and no other file is") {
+TEST_CASE("unlink_socket removes its own socket file from any working directory and never another socket's file") {
   const Place place;
   const int findings = feedlane::test::in_child([&] {
     Fd first, second;

@@ -99,13 +99,13 @@ TEST_CASE("messages keep their boundaries and their order") {
 }
 
 // promise: fault-exec
-TEST_CASE("both ends are close-on-exec") {
+TEST_CASE("both ends of a socket pair are close-on-exec") {
   const Pair pair;
   CHECK((::fcntl(pair.mine.get(), F_GETFD) & FD_CLOEXEC) != 0);
   CHECK((::fcntl(pair.theirs.get(), F_GETFD) & FD_CLOEXEC) != 0);
 }
 
-TEST_CASE("descriptors arrive with their message, in order, close-on-exec") {
+TEST_CASE("descriptors arrive with their message, in order and close-on-exec") {
   const Pair pair;
   const feedlane::test::Pipe pipe;
   const std::array fds{pipe.write.get(), pipe.read.get()};
@@ -125,7 +125,7 @@ TEST_CASE("descriptors arrive with their message, in order, close-on-exec") {
   CHECK((::fcntl(received.fds[1].get(), F_GETFL) & O_ACCMODE) == O_RDONLY);
 }
 
-TEST_CASE("as many descriptors as there is room for arrive, with the sender's credentials") {
+TEST_CASE("the maximum number of descriptors arrives in one message, together with the sender's credentials") {
   const Pair pair;
   be_old(pair.mine);
   const std::vector<int> fds(os::max_passed_fds, pair.mine.get());
@@ -138,7 +138,7 @@ TEST_CASE("as many descriptors as there is room for arrive, with the sender's cr
   CHECK_FALSE(received.truncated);
 }
 
-TEST_CASE("descriptors beyond those expected don't stay open, and their loss is flagged") {
+TEST_CASE("descriptors beyond the expected number are closed, and their loss is flagged") {
   const Pair pair;
   be_old(pair.mine);
   const std::vector<int> fds(12, pair.mine.get());
@@ -155,7 +155,7 @@ TEST_CASE("descriptors beyond those expected don't stay open, and their loss is 
   CHECK(open_descriptors() == before);
 }
 
-TEST_CASE("the kernel names the sender of a message, not the creator of the socket") {
+TEST_CASE("the kernel reports the sender of a message, not the creator of the socket") {
   const Pair pair;
   const pid_t child = feedlane::test::fork_child([&] { (void)send(pair.theirs, "child"); });
   (void)feedlane::test::wait_for_end(child);
@@ -172,7 +172,7 @@ TEST_CASE("the kernel names the sender of a message, not the creator of the sock
   CHECK_MESSAGE(received.pid == 0, "only the first end asks for credentials");
 }
 
-TEST_CASE("no descriptor reaches the end that refuses them, from the start, where the kernel can do that") {
+TEST_CASE("an end that refuses descriptors never receives one, where the kernel supports that") {
   const Pair pair;
   const int off = 0;
   if (::setsockopt(pair.theirs.get(), SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof off) != 0)
@@ -187,8 +187,7 @@ TEST_CASE("no descriptor reaches the end that refuses them, from the start, wher
   CHECK(receive(pair.mine, text, received) == FEEDLANE_AGAIN);
 }
 
-TEST_CASE(
-    "the sender of a message can be watched: by the kernel's pidfd, else by one that it sends and that is its own") {
+TEST_CASE("the sender of a message is watched by the kernel's pidfd, or by a pidfd of its own that it sends") {
   for (const bool is_old : {false, true}) {
     CAPTURE(is_old);
     const Pair pair;
@@ -225,7 +224,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a pidfd that a peer sends is accepted only if it is of the peer; a sender that has ended is a dead peer") {
+TEST_CASE("a pidfd sent by a peer is accepted only if it is the peer's own; a sender that has ended is a dead peer") {
   const Pair pair;
   be_old(pair.mine);
   const feedlane::test::Pipe pipe;
@@ -256,7 +255,7 @@ TEST_CASE("a pidfd that a peer sends is accepted only if it is of the peer; a se
   CHECK_FALSE(process);
 }
 
-TEST_CASE("the next message can be read without being removed") {
+TEST_CASE("the next message can be read without removing it") {
   Pair pair;
   std::array<std::byte, 4> start{};
   std::size_t bytes = 0;
@@ -276,7 +275,7 @@ TEST_CASE("the next message can be read without being removed") {
   CHECK(bytes == 0);
 }
 
-TEST_CASE("the end is reported after everything that was sent before it") {
+TEST_CASE("the end of the connection is reported after all messages that were sent before it") {
   Pair pair;
   CHECK(send(pair.theirs, "last words") == FEEDLANE_OK);
   pair.theirs.reset();
@@ -288,7 +287,7 @@ TEST_CASE("the end is reported after everything that was sent before it") {
   CHECK(receive(pair.mine, text, received) == FEEDLANE_END);
 }
 
-TEST_CASE("an end closed with unread messages is an end too") {
+TEST_CASE("an end that closes with unread messages is also reported as closed") {
   Pair pair;
   CHECK(send(pair.mine, "never read") == FEEDLANE_OK);
   pair.theirs.reset();
@@ -297,7 +296,7 @@ TEST_CASE("an end closed with unread messages is an end too") {
   CHECK(receive(pair.mine, text, received) == FEEDLANE_END);
 }
 
-TEST_CASE("sending to a closed end is E_PEER_DEAD and raises no signal") {
+TEST_CASE("sending to a closed end fails with E_PEER_DEAD and raises no signal") {
   Pair pair;
   pair.theirs.reset();
   CHECK(send(pair.mine, "hello?") == FEEDLANE_E_PEER_DEAD);
@@ -314,7 +313,7 @@ TEST_CASE("a message longer than the buffer is flagged") {
   CHECK_MESSAGE(receive(pair.mine, text, received) == FEEDLANE_AGAIN, "its rest is gone");
 }
 
-TEST_CASE("sending never blocks: a full socket is an error") {
+TEST_CASE("sending never blocks: a full socket fails the call") {
   const Pair pair;
   const std::string text(1 << 14, 'x');
   Error error;

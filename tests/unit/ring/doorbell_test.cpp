@@ -42,13 +42,13 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("an awake peer is not rung") {
+TEST_CASE("a peer that is awake is not rung") {
   Fixture f;
   CHECK_FALSE(Doorbell(&f.flag, f.event.get()).ring());
   CHECK_FALSE(f.rang());
 }
 
-TEST_CASE("a sleeping peer is rung, and the publisher doesn't write its flag") {
+TEST_CASE("a sleeping peer is rung, and the publisher does not write the peer's sleep flag") {
   Fixture f;
   Sleeper sleeper(&f.flag);
   sleeper.prepare();
@@ -57,14 +57,14 @@ TEST_CASE("a sleeping peer is rung, and the publisher doesn't write its flag") {
   CHECK_MESSAGE(Doorbell(&f.flag, f.event.get()).ring(),
                 "a second publisher rings too: the first may have been stopped before its write");
   CHECK(f.rang());
-  CHECK_MESSAGE(!f.rang(), "told once");
+  CHECK_MESSAGE(!f.rang(), "a ring is read once");
   sleeper.cancel();
   CHECK_FALSE(Doorbell(&f.flag, f.event.get()).ring());
   CHECK_FALSE(f.rang());
 }
 
 // A hang is what it looks like when this fails.
-TEST_CASE("whatever another holder does to the eventfd, a ring wakes and never blocks") {
+TEST_CASE("ringing wakes the peer and never blocks, whatever another holder does to the eventfd") {
   Fixture f;
   Sleeper(&f.flag).prepare();
   const Doorbell bell(&f.flag, f.event.get());
@@ -84,7 +84,7 @@ TEST_CASE("whatever another holder does to the eventfd, a ring wakes and never b
   CHECK_MESSAGE(f.rang(), "a bystander drained it");
 }
 
-TEST_CASE("a ring is kept for a later wait, and shows in an event loop that watches the set") {
+TEST_CASE("a ring stays pending until a later wait and wakes an event loop that polls the set") {
   Fixture f;
   Sleeper(&f.flag).prepare();
   pollfd outer{f.poller.fd(), POLLIN, 0};
@@ -97,7 +97,7 @@ TEST_CASE("a ring is kept for a later wait, and shows in an event loop that watc
 }
 
 // Without a timeout anywhere: a lost wake-up hangs this test.
-TEST_CASE("two threads that sleep after each message never miss one") {
+TEST_CASE("two threads that sleep after each message never miss a message") {
   Fixture there;
   Fixture back;
   constexpr std::uint32_t rounds = 20'000;

@@ -58,7 +58,7 @@ std::int64_t take(Lanes& lanes) {
 
 }  // namespace
 
-TEST_CASE("without lanes, or without messages, peek returns nothing") {
+TEST_CASE("peek returns nothing if there are no lanes or no messages") {
   Lanes none;
   CHECK(none.peek().data == nullptr);
   CHECK_FALSE(none.any());
@@ -69,7 +69,7 @@ TEST_CASE("without lanes, or without messages, peek returns nothing") {
   CHECK_FALSE(f.lanes.any());
 }
 
-TEST_CASE("lanes are swept in round-robin order, each in its own order") {
+TEST_CASE("lanes are swept in round-robin order, and each lane's messages stay in order") {
   Fixture f(3);
   Producer a = f.open(0);
   Producer b = f.open(1);
@@ -84,7 +84,7 @@ TEST_CASE("lanes are swept in round-robin order, each in its own order") {
   CHECK(got == std::vector<std::int64_t>{1, 101, 201, 2, 202, 3});
 }
 
-TEST_CASE("a busy lane can't starve another") {
+TEST_CASE("a busy lane can't starve another lane") {
   Fixture f(2);
   Producer a = f.open(0);
   Producer b = f.open(1);
@@ -99,7 +99,7 @@ TEST_CASE("a busy lane can't starve another") {
   CHECK(before <= 1);
 }
 
-TEST_CASE("a closed lane is not swept; its next producer starts after all that is left") {
+TEST_CASE("a closed lane is not swept, and its next producer starts after all messages left in it") {
   Fixture f(2);
   Producer old = f.open(0);
   send(old, 1);

@@ -26,12 +26,12 @@ int looks_in_vain(Spin& spin, Deadline deadline = Deadline::never()) {
 
 }  // namespace
 
-TEST_CASE("without a processor for each party there is no spinning") {
+TEST_CASE("a wait does not spin without a processor for each party") {
   Spin spin(processors + 1);
   for (int i = 0; i < 1000; i++) REQUIRE(looks_in_vain(spin) == 0);
 }
 
-TEST_CASE("with a processor for each party spinning ends with success or at its time limit") {
+TEST_CASE("with a processor for each party, spinning ends with success or at its time limit") {
   constexpr int late = 1000;
   for (int i = 0; i < 100; i++) {
     Spin spin(processors);
@@ -45,7 +45,7 @@ TEST_CASE("with a processor for each party spinning ends with success or at its 
   }
 }
 
-TEST_CASE("spinning polls before it first reads the clock, however long it isn't scheduled") {
+TEST_CASE("spinning polls before it first reads the clock, however long the thread was not scheduled") {
   Spin spin(processors);
   int looks = 0;
   CHECK(spin.until(Deadline::never(), [&] {
@@ -69,7 +69,7 @@ TEST_CASE("the time limit of spinning shrinks with failures, and a success resto
   CHECK(looks_in_vain(spin) != 0);
 }
 
-TEST_CASE("what becomes ready while it spins is seen, however late") {
+TEST_CASE("spinning sees a condition that becomes ready during it, however late") {
   for (const int late : {1, 200, 256, 257, 300, 1000}) {
     CAPTURE(late);
     // Again if another process had the processor for as long as the limit: then it has to give up.
@@ -83,7 +83,7 @@ TEST_CASE("what becomes ready while it spins is seen, however late") {
   }
 }
 
-TEST_CASE("without time left there is no spinning") {
+TEST_CASE("a wait with no time left does not spin") {
   Spin spin(1);
   CHECK(looks_in_vain(spin, Deadline::at(0)) == 0);
   CHECK(looks_in_vain(spin, Deadline::at(1)) == 0);

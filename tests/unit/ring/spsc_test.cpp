@@ -59,7 +59,7 @@ struct Ring {
 }  // namespace
 
 // promise: prefetch-look-ahead
-TEST_CASE("each committed cell is seen by its distance, also beyond the end of the memory") {
+TEST_CASE("the consumer sees each committed cell by its distance, also beyond the end of the memory") {
   for (const std::uint64_t start : starts) {
     Ring r(start);
     for (std::uint32_t filled = 0; filled <= capacity; filled++) {
@@ -75,7 +75,7 @@ TEST_CASE("each committed cell is seen by its distance, also beyond the end of t
   }
 }
 
-TEST_CASE("an empty ring has nothing to peek, and everything up to the memory's end to reserve") {
+TEST_CASE("an empty ring has nothing to peek, and all cells up to the memory's end can be reserved") {
   for (const std::uint64_t start : starts) {
     CAPTURE(start);
     Ring ring(start);
@@ -85,7 +85,7 @@ TEST_CASE("an empty ring has nothing to peek, and everything up to the memory's 
   }
 }
 
-TEST_CASE("reserved messages that aren't committed are not seen") {
+TEST_CASE("reserved messages are not seen before they are committed") {
   for (const std::uint64_t start : starts) {
     Ring ring(start);
     REQUIRE(ring.producer.reserve(1) == 1);
@@ -108,7 +108,7 @@ TEST_CASE("a committed message is seen once, with its content") {
   }
 }
 
-TEST_CASE("a full ring accepts nothing until the consumer releases, and then exactly as many") {
+TEST_CASE("a full ring accepts nothing until the consumer releases cells, and then exactly as many as it released") {
   for (const std::uint64_t start : starts) {
     CAPTURE(start);
     Ring ring(start);
@@ -128,7 +128,7 @@ TEST_CASE("a full ring accepts nothing until the consumer releases, and then exa
   }
 }
 
-TEST_CASE("order and content hold over many laps, through the wrap of the position") {
+TEST_CASE("messages keep their order and content over many laps and when the position wraps") {
   for (const std::uint64_t start : starts) {
     CAPTURE(start);
     Ring ring(start);
@@ -145,7 +145,7 @@ TEST_CASE("order and content hold over many laps, through the wrap of the positi
   }
 }
 
-TEST_CASE("reserve and peek stop at the memory's end, and messages are a cell apart") {
+TEST_CASE("reserve and peek stop at the memory's end, and messages are one cell apart") {
   for (const std::uint64_t start : starts) {
     CAPTURE(start);
     Ring ring(start);
@@ -172,14 +172,14 @@ TEST_CASE("fewer messages may be committed than reserved") {
   CHECK(ring.consumer.peek(4) == 2);
 }
 
-TEST_CASE("a producer without the consumer's position counts free cells itself") {
+TEST_CASE("a producer without access to the consumer's position counts free cells itself") {
   Ring ring(0);
   Producer counting(ring.cells, 0, nullptr);
   CHECK(counting.reserve(capacity) == capacity);
   CHECK(counting.reserve(3) == 3);
 }
 
-TEST_CASE("an impossible consumer position is detected, and nothing is overwritten") {
+TEST_CASE("an impossible consumer position is detected, and no cell is overwritten") {
   for (const std::uint64_t start : starts) {
     for (const std::uint64_t lie : {start + 1, start - 1, start + (std::uint64_t{1} << 40), start - capacity - 1}) {
       CAPTURE(start);
@@ -194,7 +194,7 @@ TEST_CASE("an impossible consumer position is detected, and nothing is overwritt
   }
 }
 
-TEST_CASE("no cell left by a dead producer matches a position of its successor") {
+TEST_CASE("no cell left by a dead producer matches a position of the next producer") {
   for (const std::uint64_t start : starts) {
     CAPTURE(start);
     Ring ring(start);
@@ -223,7 +223,7 @@ TEST_CASE("no cell left by a dead producer matches a position of its successor")
   }
 }
 
-TEST_CASE("a ring is torn if its cells are in a state that no producer leaves which commits one at a time") {
+TEST_CASE("a ring is reported as torn if no producer that commits one message at a time can leave its cells so") {
   for (const std::uint64_t start : starts) {
     CAPTURE(start);
     Ring ring(start);
@@ -255,7 +255,7 @@ TEST_CASE("a ring is torn if its cells are in a state that no producer leaves wh
   }
 }
 
-TEST_CASE("cells of several lines transfer their whole message") {
+TEST_CASE("a cell of several cache lines transfers its whole message") {
   Ring ring(0, 192);
   CHECK(ring.cells.message_bytes() == 184);
   std::vector<unsigned char> sent(184);
@@ -270,7 +270,7 @@ TEST_CASE("cells of several lines transfer their whole message") {
   }
 }
 
-TEST_CASE("valid gives the geometries that a ring can have") {
+TEST_CASE("valid accepts only the geometries that a ring can have") {
   CHECK(Cells::valid(64, 1));
   CHECK(Cells::valid(256, 1024));
   CHECK_FALSE(Cells::valid(0, 8));
@@ -279,7 +279,7 @@ TEST_CASE("valid gives the geometries that a ring can have") {
   CHECK_FALSE(Cells::valid(64, 12));
 }
 
-TEST_CASE("with two threads a commit of several messages is seen as a whole or not at all") {
+TEST_CASE("with two threads, a commit of several messages is seen as a whole or not at all") {
   constexpr std::uint64_t commits = 50'000;
   constexpr std::uint32_t most = 4;  // half a lap: never cut by the memory's end
   Ring ring(0);
@@ -300,7 +300,7 @@ TEST_CASE("with two threads a commit of several messages is seen as a whole or n
   CHECK(in_part == 0);
 }
 
-TEST_CASE("with two threads every message arrives once, in order, whole") {
+TEST_CASE("with two threads, every message arrives whole, once and in order") {
   for (const std::uint64_t start : {std::uint64_t{0}, (std::uint64_t{1} << 32) - 1000, std::uint64_t{0} - 1000}) {
     Ring ring(start);
     constexpr std::uint64_t count = 200'000;

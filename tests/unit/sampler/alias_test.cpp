@@ -20,7 +20,7 @@ std::uint64_t column(std::size_t i, std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("whatever the rounding, no index of weight zero is drawn") {
+TEST_CASE("no index of weight zero is drawn, whatever the rounding") {
   std::mt19937_64 random(1);
   for (int round = 0; round < 3000; round++) {
     std::vector<double> weights(1 + random() % 40);
@@ -38,7 +38,7 @@ TEST_CASE("whatever the rounding, no index of weight zero is drawn") {
 }
 
 // promise: sampler-weighted-drawn
-TEST_CASE("each index is drawn as often as its weight says, counted over all columns and coins") {
+TEST_CASE("each index is drawn in proportion to its weight, counted over all columns and coins") {
   const std::vector<double> weights{1, 0, 2, 5, 0.5, 3.5};
   const AliasTable table(weights);
   std::vector<int> found(weights.size());

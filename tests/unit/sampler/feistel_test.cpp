@@ -37,7 +37,7 @@ TEST_CASE("a feistel shuffle is a bijection for larger lengths, at and next to p
 }
 
 // promise: sampler-feistel
-TEST_CASE("at the largest lengths every position still has an index of its own") {
+TEST_CASE("at the largest lengths every position still has its own index") {
   for (const std::int64_t n : {INT64_C(1000000000000), Feistel::most - 1, Feistel::most}) {
     const Feistel f(n, 9);
     std::vector<std::int64_t> found;
@@ -54,7 +54,7 @@ TEST_CASE("at the largest lengths every position still has an index of its own")
   }
 }
 
-TEST_CASE("another key gives another order") {
+TEST_CASE("a different key gives a different order") {
   const Feistel a(1000, feistel_key(1, 0));
   for (const std::uint64_t key : {feistel_key(2, 0), feistel_key(1, 1), feistel_key(0, 0)}) {
     const Feistel b(1000, key);
@@ -64,7 +64,7 @@ TEST_CASE("another key gives another order") {
   }
 }
 
-TEST_CASE("every order of three and every position of ten is about equally likely") {
+TEST_CASE("every order of three indices and every position of ten are about equally likely") {
   constexpr int keys = 60000;
   int orders[27] = {};
   int places[10][10] = {};

@@ -57,10 +57,10 @@ Variables task_of_slurm(Variables more = {}) {
 }  // namespace
 
 // promise: rank-without-launcher
-TEST_CASE("without a launcher the rank is 0 of 1, with source none") { check_found({}, "none", 0, 1); }
+TEST_CASE("without a launcher the rank is 0 of 1 and its source is none") { check_found({}, "none", 0, 1); }
 
 // promise: rank-sources
-TEST_CASE("each launcher's variables are understood") {
+TEST_CASE("the variables of each launcher are recognized") {
   check_found({{"FEEDLANE_RANK", "1"}, {"FEEDLANE_WORLD_SIZE", "2"}}, "feedlane", 1, 2);
   check_found({{"RANK", "2"}, {"WORLD_SIZE", "3"}}, "torchrun", 2, 3);
   check_found({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}}, "openmpi", 3, 4);
@@ -96,7 +96,7 @@ TEST_CASE("Slurm's variables are used only in a task of a step") {
   check_found(task_of_slurm({{"SLURM_JOB_NAME", "train"}}), "slurm", 3, 8);
 }
 
-TEST_CASE("a launcher that sets only the rank is refused, not taken for rank 0 of 1") {
+TEST_CASE("a launcher that sets only the rank is refused, and not treated as rank 0 of 1") {
   check_refused({{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "prterun-node1-7@1"}}, "FEEDLANE_WORLD_SIZE", 0, 1);
   check_refused({{"PALS_RANKID", "3"}}, "FEEDLANE_WORLD_SIZE", 0, 1);
   check_found({{"PALS_RANKID", "3"}, {"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}, "pmi", 3, 8);
@@ -109,7 +109,7 @@ TEST_CASE("a launcher that sets only the rank is refused, not taken for rank 0 o
   CHECK(std::string(found.warning) == "using rank 3 of 8 from pmi, but PMIX_RANK is 0");
 }
 
-TEST_CASE("a launcher that has started one torchrun for each node causes no warning") {
+TEST_CASE("a launcher that starts one torchrun for each node causes no warning") {
   // 8 nodes with 4 processes each.
   const Variables inner = {{"RANK", "14"}, {"WORLD_SIZE", "32"}, {"LOCAL_WORLD_SIZE", "4"}};
   check_found(task_of_slurm(inner), "torchrun", 14, 32);
@@ -124,7 +124,7 @@ TEST_CASE("a launcher that has started one torchrun for each node causes no warn
 }
 
 // promise: rank-one-source
-TEST_CASE("a source with one of two variables is an error that names the missing one") {
+TEST_CASE("a source with only one of its two variables is an error that names the missing one") {
   check_refused({{"FEEDLANE_RANK", "1"}}, "FEEDLANE_WORLD_SIZE", 0, 1);
   check_refused({{"FEEDLANE_WORLD_SIZE", "2"}}, "FEEDLANE_RANK", 0, 1);
   check_refused({{"WORLD_SIZE", "2"}}, "RANK", 0, 1);
@@ -135,7 +135,7 @@ TEST_CASE("a source with one of two variables is an error that names the missing
 }
 
 // promise: rank-one-source
-TEST_CASE("a value that is no number between 0 and INT32_MAX is refused") {
+TEST_CASE("a value that is not a number between 0 and INT32_MAX is refused") {
   for (const char* text : {"", " 1", "1 ", "+1", "-1", "-0", "0x1", "one", "1.0", "2147483648", "99999999999999999999"})
     check_refused({{"RANK", text}, {"WORLD_SIZE", "4"}}, "RANK", 0, 1);
   check_refused({{"RANK", "0"}, {"WORLD_SIZE", "four"}}, "WORLD_SIZE", 0, 1);
@@ -149,7 +149,7 @@ TEST_CASE("a rank outside its world is refused with both numbers") {
 }
 
 // promise: rank-disagreement
-TEST_CASE("sources that differ give a warning with all four numbers; the first one is used") {
+TEST_CASE("sources that disagree cause a warning with all four numbers, and the first source is used") {
   for (const Variables& other :
        {Variables{{"PMI_RANK", "0"}, {"PMI_SIZE", "8"}}, Variables{{"PMI_RANK", "3"}, {"PMI_SIZE", "2"}},
         Variables{{"PMI_RANK", "0"}}, Variables{{"PMI_RANK", "three"}, {"PMI_SIZE", "8"}}}) {

@@ -79,7 +79,7 @@ void restart(Sampler& sampler, std::int64_t epoch) {
 
 }  // namespace
 
-TEST_CASE("a sequential order is 0, 1, 2 ..., in pieces of any size, every epoch") {
+TEST_CASE("a sequential order is 0, 1, 2 ... in every epoch, in pieces of any size") {
   for (const std::int64_t length : {0, 1, 7, 100})
     for (const std::uint64_t cap : {1u, 3u, 7u, 1000u}) {
       const auto sampler = sequential(length);
@@ -126,7 +126,7 @@ TEST_CASE("a random sampler uses the low 32 bits of a seed, like torch's generat
   CHECK(pull(*shuffled(50, 7), 10) != pull(*shuffled(50, 8), 10));
 }
 
-TEST_CASE("an epoch may be restarted, also in the middle") {
+TEST_CASE("an epoch can be restarted at any position") {
   for (const auto& sampler : {sequential(30), shuffled(30, 2)}) {
     const Indices whole = pull(*sampler, 7);
     restart(*sampler, 0);
@@ -136,7 +136,7 @@ TEST_CASE("an epoch may be restarted, also in the middle") {
   }
 }
 
-TEST_CASE("a clone has the same definition, starts at epoch 0, and is independent") {
+TEST_CASE("a clone has the same definition, starts at epoch 0, and is independent of the original") {
   for (const auto& sampler : {sequential(30), shuffled(30, 2)}) {
     const Indices whole = pull(*sampler, 7);
     restart(*sampler, 3);
@@ -148,7 +148,7 @@ TEST_CASE("a clone has the same definition, starts at epoch 0, and is independen
   }
 }
 
-TEST_CASE("impossible lengths are refused with the number") {
+TEST_CASE("impossible lengths are refused, and the error has the number") {
   std::unique_ptr<Sampler> sampler;
   Error error;
   CHECK(make_sequential(-1, sampler, error) == FEEDLANE_E_ARGUMENT);

@@ -88,7 +88,7 @@ TEST_CASE("a state of any earlier position can be saved at the end of the epoch"
   }
 }
 
-TEST_CASE("a batch sampler's positions are batches, and more than there are is the end") {
+TEST_CASE("positions of a batch sampler count batches, and a position beyond the last batch is the end") {
   for (const bool drop_last : {false, true}) {
     const auto original = batches(*shuffled(), drop_last);
     const auto all = rest(*original);
@@ -101,7 +101,7 @@ TEST_CASE("a batch sampler's positions are batches, and more than there are is t
   }
 }
 
-TEST_CASE("states are appended, and one in the middle of others is read by its own bytes") {
+TEST_CASE("saving appends a state to a buffer and leaves the bytes before it unchanged") {
   const auto s = shuffled();
   State both(3, std::byte{1});
   Error error;
@@ -110,7 +110,7 @@ TEST_CASE("states are appended, and one in the middle of others is read by its o
   CHECK(State(both.begin() + 3, both.end()) == alone);
 }
 
-TEST_CASE("in another world nothing before the loaded state can be saved") {
+TEST_CASE("after a state is loaded into another world size, no earlier position can be saved") {
   const auto two = distributed(2, 0);
   const auto three = distributed(3, 0);
   load(*three, 0, save(*two, 6));
@@ -124,7 +124,7 @@ TEST_CASE("in another world nothing before the loaded state can be saved") {
   CHECK(save(*three, 6).size() == save(*two, 6).size());
 }
 
-TEST_CASE("in another world batches of ranks of different lengths still share the list") {
+TEST_CASE("after a change of world size, batches of ranks of different lengths still share the list") {
   // 48 in the list, two batches of 4 yielded by each of two ranks; 32 are left for five: 7, 7, 6, 6, 6.
   std::vector<Pointer> ranks;
   for (std::int32_t rank = 0; rank < 5; rank++) ranks.push_back(batches(*distributed(5, rank)));
@@ -143,7 +143,7 @@ TEST_CASE("in another world batches of ranks of different lengths still share th
   }
 }
 
-TEST_CASE("the tail that drop_last drops isn't left for another world") {
+TEST_CASE("samples dropped by drop_last are not yielded after a change of world size") {
   const auto two = batches(*distributed(2, 0), true);  // 24 each
   const auto three = batches(*distributed(3, 0), true);
   load(*three, 0, save(*two, 4));  // 16 are left: 6, 5, 5

@@ -8,7 +8,7 @@ using feedlane::sampler::TorchEpochs;
 using feedlane::sampler::TorchGenerator;
 
 // promise: sampler-torch-indices
-TEST_CASE("randint draws 32 bits a number for ranges below 2^28, 64 from there on") {
+TEST_CASE("randint draws 32 bits per number for ranges below 2^28, and 64 bits for larger ranges") {
   for (const std::int64_t n : {(INT64_C(1) << 28) - 1, INT64_C(1) << 28, INT64_C(1) << 32, INT64_MAX}) {
     std::vector<std::int64_t> found;
     TorchGenerator(7).randint(n, 5, found);
@@ -19,7 +19,7 @@ TEST_CASE("randint draws 32 bits a number for ranges below 2^28, 64 from there o
   }
 }
 
-TEST_CASE("permutations and numbers are appended, and drawn in sequence from one generator") {
+TEST_CASE("permutations and numbers are appended, and are drawn in sequence from one generator") {
   std::vector<std::int64_t> found{-1};
   TorchGenerator generator(3);
   generator.randperm(5, 5, found);
@@ -48,7 +48,7 @@ TEST_CASE("the seed of an epoch is the same whichever epochs were requested befo
     CHECK(back.seed(epoch) == seeds[static_cast<std::size_t>(epoch)]);
 }
 
-TEST_CASE("the seed of an epoch far ahead is the one that follows so many draws") {
+TEST_CASE("the seed of an epoch far ahead is the seed after the same number of draws") {
   TorchGenerator draws(11);
   constexpr int epoch = 1000;
   for (int i = 0; i < 2 * epoch + 1; i++) (void)draws.seed();

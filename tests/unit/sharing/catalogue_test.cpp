@@ -89,7 +89,7 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("a consumer reads of a batch what the feeder wrote") {
+TEST_CASE("a consumer reads exactly the batch that the feeder wrote") {
   Fixture f;
   REQUIRE_MESSAGE(f.read() == FEEDLANE_OK, f.error.text);
   CHECK(f.out.size == sizeof f.out);
@@ -122,7 +122,7 @@ TEST_CASE("a consumer reads of a batch what the feeder wrote") {
   }
 }
 
-TEST_CASE("of the slot's former batch nothing is left: neither indices, nor metadata, nor tensors") {
+TEST_CASE("a slot's new batch keeps no indices, metadata or tensors of the former batch") {
   Fixture f;
   f.batch.indices = f.batch.skipped = nullptr;
   f.batch.skipped_count = 0;
@@ -139,7 +139,7 @@ TEST_CASE("of the slot's former batch nothing is left: neither indices, nor meta
   CHECK(f.out.tensor_count == 1);
 }
 
-TEST_CASE("tensors and metadata that end where data ends are read, one byte more is E_CORRUPT") {
+TEST_CASE("tensors and metadata that end at the end of data are read; one more byte fails with E_CORRUPT") {
   Fixture f;
   const std::uint64_t end = f.segments.plan().data_bytes;
   CHECK(f.read_with([=](CatalogueEntry& e) { e.tensors[1].offset = end - e.tensors[1].bytes; }) == FEEDLANE_OK);
@@ -149,7 +149,7 @@ TEST_CASE("tensors and metadata that end where data ends are read, one byte more
   CHECK(f.read_with([=](CatalogueEntry& e) { e.head.metadata_offset = end - 4; }) == FEEDLANE_E_CORRUPT);
 }
 
-TEST_CASE("an offset or a length that would wrap is E_CORRUPT, and the error has both numbers") {
+TEST_CASE("an offset or a length that would wrap fails with E_CORRUPT, and the error has both numbers") {
   Fixture f;
   const std::uint64_t end = f.segments.plan().data_bytes;
   CHECK(f.read_with([](CatalogueEntry& e) { e.tensors[0].offset = UINT64_MAX; }) == FEEDLANE_E_CORRUPT);
@@ -160,7 +160,7 @@ TEST_CASE("an offset or a length that would wrap is E_CORRUPT, and the error has
   CHECK(f.error.needed == static_cast<std::int64_t>(end));
 }
 
-TEST_CASE("more tensors than a batch may have are E_CORRUPT") {
+TEST_CASE("more tensors than a batch can have fail with E_CORRUPT") {
   Fixture f;
   const auto with = [](std::uint32_t count) {
     return [count](CatalogueEntry& e) {
@@ -173,7 +173,7 @@ TEST_CASE("more tensors than a batch may have are E_CORRUPT") {
   CHECK(f.error.found == FEEDLANE_MAX_TENSORS + 1);
 }
 
-TEST_CASE("a tensor whose type, dimensions or bytes make no sense is E_CORRUPT") {
+TEST_CASE("a tensor with an impossible type, dimensions or size fails with E_CORRUPT") {
   Fixture f;
   CHECK(f.read_with([](CatalogueEntry& e) { e.tensors[0].bytes++; }) == FEEDLANE_E_CORRUPT);
   CHECK(f.read_with([](CatalogueEntry& e) { e.tensors[0].ndim = FEEDLANE_MAX_NDIM + 1; }) == FEEDLANE_E_CORRUPT);
@@ -184,7 +184,7 @@ TEST_CASE("a tensor whose type, dimensions or bytes make no sense is E_CORRUPT")
   CHECK(f.read_with([](CatalogueEntry& e) { e.tensors[1].bits = 7; }) == FEEDLANE_E_CORRUPT);
 }
 
-TEST_CASE("more indices than the slot's list has room for are E_CORRUPT") {
+TEST_CASE("more indices than the slot's list has room for fail with E_CORRUPT") {
   Fixture f;
   const std::uint64_t room = f.segments.plan().geometry.list_bytes / sizeof(std::int64_t);
   CHECK(f.read_with([=](CatalogueEntry& e) { e.head.rows = room - 1; }) == FEEDLANE_OK);
@@ -193,7 +193,7 @@ TEST_CASE("more indices than the slot's list has room for are E_CORRUPT") {
   CHECK(f.read_with([](CatalogueEntry& e) { e.head.skipped = UINT64_MAX; }) == FEEDLANE_E_CORRUPT);
 }
 
-TEST_CASE("a name without an end is cut, and later changes of the catalogue do not reach the consumer") {
+TEST_CASE("a name without a terminator is cut, and later changes of the catalogue do not reach the consumer") {
   Fixture f;
   CHECK(f.read_with([](CatalogueEntry& e) { std::memset(e.tensors[0].name, 'x', sizeof e.tensors[0].name); }) ==
         FEEDLANE_OK);

@@ -10,7 +10,7 @@
 using namespace feedlane::test::linked;
 namespace shm = feedlane::shm;
 
-TEST_CASE("without room an observer misses a batch, and begins and ends are sent when there is room again") {
+TEST_CASE("an observer with a full ring misses batches, and its begins and ends are sent once there is room again") {
   Fixture f(FEEDLANE_LAG_OBSERVE);
   std::uint64_t round = 0;
   while (f.link.has_room()) {
@@ -37,9 +37,7 @@ TEST_CASE("without room an observer misses a batch, and begins and ends are sent
 }
 
 // promise: share-bounded
-TEST_CASE(
-    "of the epochs that began and ended while a consumer read nothing it gets the first and the newest, whatever its "
-    "lag") {
+TEST_CASE("a consumer that reads nothing over many epochs gets the first and the newest epoch, whatever its lag") {
   for (const std::int32_t lag : {FEEDLANE_LAG_BLOCK, FEEDLANE_LAG_OBSERVE}) {
     CAPTURE(lag);
     Fixture f(lag);
@@ -74,7 +72,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("an epoch with a batch that failed stays whole while a consumer reads nothing") {
+TEST_CASE("an epoch with a failed batch is delivered whole after a time in which the consumer reads nothing") {
   Fixture f;
   std::uint64_t round = 0;
   const auto tell = [&](std::int64_t epoch, DeliveryKind kind) {
@@ -92,8 +90,7 @@ TEST_CASE("an epoch with a batch that failed stays whole while a consumer reads 
   for (const std::int64_t epoch : {0, 1, 1, 1, 2}) CHECK(f.take().epoch == epoch);
 }
 
-TEST_CASE(
-    "what finds no room waits, needs no memory if it was reserved, and is sent in order when there is room again") {
+TEST_CASE("messages without room wait, need no memory if it was reserved, and are sent in order once there is room") {
   Fixture f;
   constexpr std::uint64_t messages = 3 * capacity;
   f.link.reserve(messages);

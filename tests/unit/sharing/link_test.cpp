@@ -17,7 +17,7 @@ using feedlane::os::Deadline;
 using namespace feedlane::test::linked;
 namespace shm = feedlane::shm;
 
-TEST_CASE("a consumer reads what was delivered, in order") {
+TEST_CASE("a consumer reads messages in the order of their delivery") {
   Fixture f;
   Parcel failed = control(7, DeliveryKind::failed);
   Error why;
@@ -44,7 +44,7 @@ TEST_CASE("a consumer reads what was delivered, in order") {
   CHECK(std::string(error.text) == "sample 9 is damaged");
 }
 
-TEST_CASE("a consumer that sleeps is rung for a message, for an eviction, and for SLOTS_HELD once") {
+TEST_CASE("a sleeping consumer is rung for a message, for an eviction, and once for SLOTS_HELD") {
   Fixture f;
   Error error;
   feedlane::os::Poller poller;
@@ -97,7 +97,7 @@ TEST_CASE("a slot comes back when the consumer returns the round in which it was
 }
 
 // promise: consumer-false-returns
-TEST_CASE("a return of another round, or of another slot, doesn't count, however often it is said") {
+TEST_CASE("returning another round or another slot has no effect, however often it is repeated") {
   Fixture f;
   f.deliver(5, 1);
   (void)f.take();
@@ -112,7 +112,7 @@ TEST_CASE("a return of another round, or of another slot, doesn't count, however
   CHECK_MESSAGE(f.collect().empty(), "once");
 }
 
-TEST_CASE("the return of a slot's former round doesn't return its next one") {
+TEST_CASE("returning a slot's former round does not return its next round") {
   Fixture f;
   f.deliver(1, 3);
   (void)f.take();
@@ -128,7 +128,7 @@ TEST_CASE("the return of a slot's former round doesn't return its next one") {
 
 // ---- taken ----
 
-TEST_CASE("a consumer has taken no more than was delivered, whatever it says") {
+TEST_CASE("a consumer that claims any position has taken no more than was delivered") {
   Fixture f;
   CHECK(f.link.taken() == 0);
   f.say_taken(UINT64_MAX);
@@ -140,7 +140,7 @@ TEST_CASE("a consumer has taken no more than was delivered, whatever it says") {
   CHECK(f.link.oldest() == 1);
 }
 
-TEST_CASE("messages without a slot are done with when they were taken, a batch when it was returned") {
+TEST_CASE("a message without a slot is finished when it is taken, a batch when it is returned") {
   Fixture f;
   CHECK(f.link.deliver(control(1, DeliveryKind::begin)));
   f.deliver(2, 0);
@@ -161,7 +161,7 @@ TEST_CASE("messages without a slot are done with when they were taken, a batch w
 // ---- taking back ----
 
 // promise: consumer-stopped-taking
-TEST_CASE("what was taken stays the consumer's, the rest is taken back in order, and it can see that") {
+TEST_CASE("revoking leaves taken messages with the consumer, takes back the others in order, and is visible to it") {
   Fixture f;
   for (std::uint32_t i = 0; i < 4; i++) f.deliver(i + 1, i);
   (void)f.take();
@@ -176,7 +176,7 @@ TEST_CASE("what was taken stays the consumer's, the rest is taken back in order,
   CHECK(f.drop() == Slots{0});
 }
 
-TEST_CASE("what was revoked stays revoked: the word never goes down") {
+TEST_CASE("a revoked round stays revoked: revoked_through never decreases") {
   Fixture f;
   f.deliver(1, 0);
   f.deliver(2, 1);
@@ -191,7 +191,7 @@ TEST_CASE("what was revoked stays revoked: the word never goes down") {
   CHECK(f.revoked_through() == 9);
 }
 
-TEST_CASE("taking back up to a round leaves what comes after it, and takes no revocation back") {
+TEST_CASE("revoking up to a round leaves later rounds, and a smaller round does not undo the revocation") {
   Fixture f(FEEDLANE_LAG_OBSERVE);
   for (std::uint32_t i = 0; i < 4; i++) f.deliver(i + 1, i);
   CHECK(f.revoke(2) == Rounds{1, 2});
@@ -206,7 +206,7 @@ TEST_CASE("taking back up to a round leaves what comes after it, and takes no re
 }
 
 // promise: consumer-claims-taken
-TEST_CASE("a consumer that says that it has taken everything keeps everything, until it is dropped") {
+TEST_CASE("a consumer that claims to have taken everything keeps everything until it is dropped") {
   Fixture f;
   f.deliver(1, 1);
   f.deliver(2, 3);
@@ -214,11 +214,11 @@ TEST_CASE("a consumer that says that it has taken everything keeps everything, u
   f.say_taken(UINT64_MAX);
   CHECK(f.revoke().empty());
   CHECK(f.link.taken_back == 0);
-  CHECK(f.drop() == Slots{1, 3});  // none of the end
+  CHECK(f.drop() == Slots{1, 3});  // the end has no slot
   CHECK(f.drop().empty());
 }
 
-TEST_CASE("an observer's begins and ends are not taken back, its batches are") {
+TEST_CASE("revoking takes back an observer's batches, but not its begins and ends") {
   Fixture f(FEEDLANE_LAG_OBSERVE);
   CHECK(f.link.deliver(control(1, DeliveryKind::begin)));
   f.deliver(2, 0);
@@ -231,7 +231,7 @@ TEST_CASE("an observer's begins and ends are not taken back, its batches are") {
   CHECK(evicted.revoke() == Rounds{1});
 }
 
-TEST_CASE("what was not sent is taken back with the rest, in order") {
+TEST_CASE("messages that were not yet sent are revoked with the others, in order") {
   Fixture f;
   for (std::uint64_t round = 1; round <= 2 * capacity; round++)
     (void)f.link.deliver(control(round, DeliveryKind::failed));
@@ -242,7 +242,7 @@ TEST_CASE("what was not sent is taken back with the rest, in order") {
 }
 
 // promise: consumer-claims-unread
-TEST_CASE("a consumer that calls a batch unread which was not revoked has not returned it") {
+TEST_CASE("returning a batch as unread has no effect if the batch was not revoked") {
   Fixture f;
   f.deliver(1, 2);
   CHECK(f.take().round == 1);
@@ -255,7 +255,7 @@ TEST_CASE("a consumer that calls a batch unread which was not revoked has not re
   CHECK(f.collect() == Slots{2});
 }
 
-TEST_CASE("a consumer is short until it returns a batch, gets one, or the feeder has a free slot again") {
+TEST_CASE("a consumer is marked short until it returns a batch, gets one, or the feeder has a free slot again") {
   Fixture f;
   f.deliver(7, 2);
   f.link.tell_short();
@@ -267,7 +267,7 @@ TEST_CASE("a consumer is short until it returns a batch, gets one, or the feeder
 }
 
 // promise: consumer-impossible-position
-TEST_CASE("a consumer with an impossible position has no room, and counts as broken") {
+TEST_CASE("a consumer with an impossible position has no room and is reported as broken") {
   Fixture f;
   f.row().position.store(UINT64_MAX / 2, std::memory_order_release);
   std::uint64_t round = 0;
@@ -282,7 +282,7 @@ TEST_CASE("a consumer with an impossible position has no room, and counts as bro
   CHECK_MESSAGE(!f.link.has_room(), "for ever");
 }
 
-TEST_CASE("a consumer wants batches from skip_before on, and any nonsense there is a number like others") {
+TEST_CASE("a consumer wants batches from skip_before on, and an impossible skip_before is handled as a number") {
   Fixture f;
   CHECK(f.link.wants(0));
   f.row().skip_before.store(3, std::memory_order_relaxed);
@@ -295,7 +295,7 @@ TEST_CASE("a consumer wants batches from skip_before on, and any nonsense there 
 }
 
 // promise: consumer-pretends-progress
-TEST_CASE("only batches that are taken or returned are progress, whatever else a consumer writes") {
+TEST_CASE("only taking or returning a batch is progress, whatever else a consumer writes") {
   Fixture f;
   f.deliver(1, 0);
   const std::uint64_t before = f.link.progress();
@@ -315,13 +315,13 @@ TEST_CASE("only batches that are taken or returned are progress, whatever else a
   }
 }
 
-TEST_CASE("a batch that was taken and revoked comes back unread, as such, and once") {
+TEST_CASE("a batch that was taken and then revoked is returned once and reported as unread") {
   Fixture f;
   f.deliver(5, 1);
   f.deliver(6, 2);
   f.say_taken(5);
-  CHECK_MESSAGE(f.revoke() == Rounds{6}, "it has taken the other one");
-  CHECK_MESSAGE(f.revoked_through() == 6, "and sees that it is revoked");
+  CHECK_MESSAGE(f.revoke() == Rounds{6}, "the consumer has taken round 5");
+  CHECK_MESSAGE(f.revoked_through() == 6, "the consumer sees that round 6 is revoked");
   f.give_back(1, 6 | shm::returned_unread);
   CHECK(f.collect().empty());
   check_outstanding(f, 0, 1);

@@ -90,7 +90,7 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("a slot is free when its last holder has put it back, whatever others hold") {
+TEST_CASE("a slot is free when its last holder has put it back, whatever other slots are held") {
   Fixture f;
   const std::uint64_t first = f.next(), second = f.next();
   const std::uint32_t a = f.stock->add(first), b = f.stock->add(second);
@@ -107,7 +107,7 @@ TEST_CASE("a slot is free when its last holder has put it back, whatever others 
   CHECK_FALSE(f.is_held(first));
 }
 
-TEST_CASE("a slot that is used again has the holders of its new batch alone") {
+TEST_CASE("a reused slot has only the holders of its new batch") {
   Fixture f;
   for (int i = 0; i < 6; i++) {
     const std::uint64_t token = f.next();
@@ -120,7 +120,7 @@ TEST_CASE("a slot that is used again has the holders of its new batch alone") {
   }
 }
 
-TEST_CASE("the state of a round is the loader's when it was recorded, and that of the newest round before it") {
+TEST_CASE("the state of a round is the loader's state when the round, or the newest round before it, was recorded") {
   Fixture f;
   const auto states = f.pass(10, 3);
   CHECK(states[0] != states[1]);
@@ -132,7 +132,7 @@ TEST_CASE("the state of a round is the loader's when it was recorded, and that o
   CHECK(f.error.needed == 10);
 }
 
-TEST_CASE("rounds nobody can ask about are forgotten") {
+TEST_CASE("rounds that can no longer be requested are forgotten") {
   Fixture f;
   const auto states = f.pass(1, 6);
   f.stock->forget_before(3);
@@ -142,7 +142,7 @@ TEST_CASE("rounds nobody can ask about are forgotten") {
   CHECK_MESSAGE(f.state(100) == states[5], "the newest one stays: it is the state of every later round");
 }
 
-TEST_CASE("of many rounds only those are kept that may be asked about, and what comes after them") {
+TEST_CASE("of many rounds, only those that can be requested and the newer ones are kept") {
   Fixture f;
   const auto states = f.pass(10, 6);  // rounds 10 to 15
   CHECK(f.stock->has_many(5));
@@ -159,7 +159,7 @@ TEST_CASE("of many rounds only those are kept that may be asked about, and what 
   CHECK(f.state(13) == states[3]);
 }
 
-TEST_CASE("the oldest round that may be asked about is answered by the newest record not after it") {
+TEST_CASE("the oldest round that can be requested has the state of the newest record not after it") {
   Fixture f;
   const auto states = f.pass(1, 1);
   f.stock->put_back(f.stock->add(f.next()));
@@ -168,7 +168,7 @@ TEST_CASE("the oldest round that may be asked about is answered by the newest re
   CHECK(f.state(4) == states[0]);
 }
 
-TEST_CASE("states of an epoch stay what they were when the loader begins the next one") {
+TEST_CASE("saved states of an epoch stay unchanged when the loader begins the next one") {
   Fixture f;
   const auto states = f.pass(1, 6);
   f.stock->save_epoch();

@@ -84,7 +84,7 @@ TEST_CASE("an attached worker sees the trainer's geometry and the same memory") 
   CHECK_MESSAGE(worker.control_fd() == -1, "descriptors stay the caller's");
 }
 
-TEST_CASE("an attached worker can't make its mapping of control writable, and data is writable") {
+TEST_CASE("an attached worker can't make its mapping of control writable, but can write to data") {
   const Made made;
   shm::Segments worker;
   Error error;
@@ -107,7 +107,7 @@ TEST_CASE("a worker's own children have no mapping of data") {
   CHECK_FALSE(feedlane::test::in_child(mapped));
 }
 
-TEST_CASE("unchanged copies are accepted, so that the refusals below are due to the change") {
+TEST_CASE("unchanged copies of the segments are accepted, and so is another minor version") {
   const Made made;
   Error error;
   CHECK(attach_changed(made, error, [](std::byte*) {}) == FEEDLANE_OK);
@@ -117,7 +117,7 @@ TEST_CASE("unchanged copies are accepted, so that the refusals below are due to 
 }
 
 // promise: worker-overwrites-segment
-TEST_CASE("whatever a worker writes into data, another one can attach") {
+TEST_CASE("a worker can attach whatever another worker writes into data") {
   const Made made;
   shm::Segments worker;
   Error error;
@@ -132,7 +132,7 @@ TEST_CASE("whatever a worker writes into data, another one can attach") {
   }
 }
 
-TEST_CASE("a doorbell write that goes to data's descriptor hits unused bytes") {
+TEST_CASE("a doorbell write to data's descriptor by mistake changes only unused bytes") {
   const Made made;
   const std::uint64_t one = 1;
   REQUIRE(::fcntl(made.segments.data_fd(), F_SETFL, 0) ==
@@ -141,7 +141,7 @@ TEST_CASE("a doorbell write that goes to data's descriptor hits unused bytes") {
   CHECK(made.segments.plan().worker_rows >= sizeof one);
 }
 
-TEST_CASE("each number of the header that isn't this library's is refused by name, with both numbers") {
+TEST_CASE("each header number that differs from this library's is refused by name, with both numbers") {
   struct Change {
     const char* name;
     Status refusal;
@@ -174,7 +174,7 @@ TEST_CASE("each number of the header that isn't this library's is refused by nam
   }
 }
 
-TEST_CASE("a segment without one of its seals is refused") {
+TEST_CASE("a segment that lacks one of its seals is refused") {
   const Made made;
   for (const SegmentKind kind : kinds)
     for (const int seal : {F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_FUTURE_WRITE}) {
@@ -190,7 +190,7 @@ TEST_CASE("a segment without one of its seals is refused") {
     }
 }
 
-TEST_CASE("read-only data is refused by a worker, and accepted by a monitor") {
+TEST_CASE("read-only data is refused by a worker and accepted by a monitor") {
   shm::Plan plan;
   Error error;
   REQUIRE(shm::make_plan(feedlane::test::small_geometry(), plan, error) == FEEDLANE_OK);
@@ -202,7 +202,7 @@ TEST_CASE("read-only data is refused by a worker, and accepted by a monitor") {
   CHECK(monitor.watch(trainer.control_fd(), trainer.data_fd(), error) == FEEDLANE_OK);
 }
 
-TEST_CASE("a descriptor that is no memfd is refused") {
+TEST_CASE("a descriptor that is not a memfd is refused") {
   const Made made;
   const feedlane::test::Pipe pipe;
   for (const SegmentKind kind : kinds)
@@ -213,7 +213,7 @@ TEST_CASE("a descriptor that is no memfd is refused") {
     }
 }
 
-TEST_CASE("control shorter than its header says, or than a header, is refused before more is read") {
+TEST_CASE("control shorter than a header, or than its header states, is refused before more is read") {
   const Made made;
   constexpr SegmentKind kind = SegmentKind::control;
   const std::uint64_t whole = made.bytes(kind);
@@ -238,7 +238,7 @@ TEST_CASE("control shorter than its header says, or than a header, is refused be
   }
 }
 
-TEST_CASE("data of another size than the geometry requires is refused, whatever its size") {
+TEST_CASE("data of a size other than the geometry requires is refused") {
   const Made made;
   const std::uint64_t whole = made.bytes(SegmentKind::data);
   for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, whole - 4096, whole - 1, whole + 4096}) {
@@ -251,7 +251,7 @@ TEST_CASE("data of another size than the geometry requires is refused, whatever 
   }
 }
 
-TEST_CASE("truncated control whose header has its size is refused by its geometry") {
+TEST_CASE("truncated control whose header states the truncated size is refused, because its geometry requires more") {
   const Made made;
   constexpr SegmentKind kind = SegmentKind::control;
   const std::uint64_t bytes = made.bytes(kind) - 4096;
@@ -273,7 +273,7 @@ TEST_CASE("control and data of different loaders are refused") {
   }
 }
 
-TEST_CASE("a forked child takes over its parent's mapping of data, which its own children don't inherit") {
+TEST_CASE("a forked child takes over its parent's mapping of data, and its own children do not inherit it") {
   shm::Plan plan;
   Error error;
   REQUIRE(shm::make_plan(feedlane::test::small_geometry(), plan, error) == FEEDLANE_OK);
@@ -298,7 +298,7 @@ TEST_CASE("a forked child takes over its parent's mapping of data, which its own
   CHECK(trainer.payload(3)[4999] == std::byte{9});
 }
 
-TEST_CASE("another loader's segments are not accepted as the inherited ones") {
+TEST_CASE("a forked child refuses another loader's segments as inherited segments") {
   const Made one, other;
   CHECK(feedlane::test::in_child([&] {
           shm::Segments worker;
@@ -308,14 +308,14 @@ TEST_CASE("another loader's segments are not accepted as the inherited ones") {
         }) == FEEDLANE_E_CORRUPT);
 }
 
-TEST_CASE("control and data exchanged are refused") {
+TEST_CASE("control and data are refused if they are exchanged") {
   const Made made;
   shm::Segments worker;
   Error error;
   CHECK(worker.attach(made.segments.data_fd(), made.segments.control_fd(), error) == FEEDLANE_E_CORRUPT);
 }
 
-TEST_CASE("a geometry out of range is refused by name, a different one by the sizes") {
+TEST_CASE("a geometry out of range is refused by name, and a different geometry is refused by the sizes") {
   struct Change {
     const char* name;
     void (*edit)(shm::Geometry&);
@@ -350,7 +350,7 @@ TEST_CASE("a geometry out of range is refused by name, a different one by the si
   }
 }
 
-TEST_CASE("a loader without workers has segments too") {
+TEST_CASE("a loader without workers also has segments") {
   shm::Geometry geometry = feedlane::test::small_geometry();
   geometry.workers = 0;
   geometry.config_bytes = 0;
@@ -360,7 +360,7 @@ TEST_CASE("a loader without workers has segments too") {
   CHECK(worker.attach(made.segments.control_fd(), made.segments.data_fd(), error) == FEEDLANE_OK);
 }
 
-TEST_CASE("a mapping for which there is no room is E_MEMORY with its size") {
+TEST_CASE("a mapping that does not fit into the address space fails with E_MEMORY and its size") {
   const Fd file(::memfd_create("too large", MFD_CLOEXEC));
   constexpr std::uint64_t bytes = std::uint64_t{1} << 47;  // as much as there are addresses
   REQUIRE(::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);

@@ -111,13 +111,13 @@ void check_plan(const Plan& p) {
 
 }  // namespace
 
-TEST_CASE("a cell of a loader's rings is one line, with a sequence number and either message") {
+TEST_CASE("a cell of a loader's rings is one cache line with a sequence number and a task or a result") {
   CHECK(shm::loader_cell_bytes == shm::cell_line);
   CHECK(sizeof(std::uint64_t) + sizeof(shm::TaskMessage) <= shm::loader_cell_bytes);
   CHECK(sizeof(std::uint64_t) + sizeof(shm::ResultMessage) <= shm::loader_cell_bytes);
 }
 
-TEST_CASE("regions are aligned, disjoint and within their segment, for any geometry") {
+TEST_CASE("regions are aligned, disjoint and inside their segment for any geometry") {
   for (const std::uint32_t workers : {0u, 1u, 2u, 3u, 64u, shm::max_workers})
     for (const std::uint32_t slots : {1u, 2u, 3u, 7u, 64u, 1000u})
       for (const std::uint32_t rows : {1u, 7u, 8u, 9u, 40960u})
@@ -172,7 +172,7 @@ TEST_CASE("a larger geometry never has smaller segments") {
   }
 }
 
-TEST_CASE("a plan is a function of the geometry, which it carries") {
+TEST_CASE("a plan depends only on the geometry, and contains it") {
   const Plan a = plan_of(geometry());
   const Plan b = plan_of(geometry());
   CHECK(a.index_lists == b.index_lists);
@@ -183,7 +183,7 @@ TEST_CASE("a plan is a function of the geometry, which it carries") {
   CHECK_MESSAGE(plan_of(seeded).data_bytes == a.data_bytes, "a seed takes no room");
 }
 
-TEST_CASE("every number above its limit is refused with its name, what was found and the limit") {
+TEST_CASE("every number above its limit is refused with its name, the number and the limit") {
   struct Refusal {
     const char* argument;
     std::uint64_t found, needed;
@@ -228,7 +228,7 @@ TEST_CASE("every number above its limit is refused with its name, what was found
   }
 }
 
-TEST_CASE("every number may be as large as its limit; together they may not go beyond the largest segment") {
+TEST_CASE("each number may be as large as its limit, but together they must fit into the largest segment") {
   Geometry g = geometry();
   g.workers = shm::max_workers;
   g.slots = 16;
@@ -254,7 +254,7 @@ TEST_CASE("every number may be as large as its limit; together they may not go b
   }
 }
 
-TEST_CASE("random geometries give a consistent plan, or a refusal") {
+TEST_CASE("a random geometry either gives a consistent plan or is refused") {
   std::mt19937_64 random(1);
   const auto below = [&](std::uint64_t limit) { return random() % limit; };
   int made = 0;
@@ -281,7 +281,7 @@ TEST_CASE("random geometries give a consistent plan, or a refusal") {
   CHECK(made > 500);
 }
 
-TEST_CASE("a standalone ring's cells are as many lines as a message and its sequence number take") {
+TEST_CASE("a cell of a standalone ring has as many cache lines as a message and its sequence number take") {
   for (const std::uint32_t message_bytes : {1u, 56u, 57u, 120u, 121u}) {
     CAPTURE(message_bytes);
     shm::RingPlan p;

@@ -96,7 +96,7 @@ bool is_mapped(void* address) {
 
 }  // namespace
 
-TEST_CASE("both segments are memory from the start") {
+TEST_CASE("the memory of both segments is reserved from the start") {
   const Made made;
   const shm::Plan& plan = made.segments.plan();
   CHECK(size_of(made.segments.control_fd()) == plan.control_bytes);
@@ -105,7 +105,7 @@ TEST_CASE("both segments are memory from the start") {
   CHECK(real_bytes(made.segments.data_fd()) >= plan.data_bytes);
 }
 
-TEST_CASE("header and geometry of control describe the segments, and everything else is zero") {
+TEST_CASE("control's header and geometry describe the segments, and all other bytes are zero") {
   const Made made;
   const shm::Plan& plan = made.segments.plan();
   struct stat data {};
@@ -181,7 +181,7 @@ TEST_CASE("data can be mapped and written through its descriptor") {
   (void)::munmap(view, 4096);
 }
 
-TEST_CASE("neither segment can be made smaller or larger, or sealed further") {
+TEST_CASE("neither segment can be shrunk, grown, or sealed further") {
   const Made made;
   for (const int fd : {made.segments.control_fd(), made.segments.data_fd()}) {
     const auto bytes = static_cast<off_t>(size_of(fd));
@@ -201,7 +201,7 @@ TEST_CASE("a forked child has no mapping of control") {
   CHECK_FALSE(feedlane::test::in_child([&] { return is_mapped(control); }));
 }
 
-TEST_CASE("a child that another thread forks meanwhile never has a writable mapping of control") {
+TEST_CASE("a child forked by another thread during creation never has a writable mapping of control") {
   std::atomic<bool> is_over{false};
   int children = 0;
   int writable = 0;
@@ -241,7 +241,7 @@ TEST_CASE("a child that another thread forks meanwhile never has a writable mapp
   CHECK(writable == 0);
 }
 
-TEST_CASE("a core dump leaves the arena out, of the trainer and of a worker") {
+TEST_CASE("a core dump of the trainer or of a worker does not contain the arena") {
   const Made made;
   shm::Segments worker;
   Error error;
@@ -253,7 +253,7 @@ TEST_CASE("a core dump leaves the arena out, of the trainer and of a worker") {
   }
 }
 
-TEST_CASE("every region of the plan is in the segments, and disjoint") {
+TEST_CASE("every region of the plan is in its segment, and regions are disjoint") {
   const Made made;
   const shm::Segments& s = made.segments;
   const shm::Plan& p = s.plan();
@@ -277,7 +277,7 @@ TEST_CASE("every region of the plan is in the segments, and disjoint") {
   CHECK(reinterpret_cast<std::uintptr_t>(s.payload(1)) % shm::payload_alignment == 0);
 }
 
-TEST_CASE("restoring a slot gives back what was touched beyond its reserved part, and that part is memory again") {
+TEST_CASE("restoring a slot frees memory touched beyond its reserved part and reserves that part again") {
   shm::Geometry geometry = feedlane::test::small_geometry();
   geometry.slot_bytes = 1 << 20;
   Made made(geometry);
@@ -296,7 +296,7 @@ TEST_CASE("restoring a slot gives back what was touched beyond its reserved part
   CHECK(s.payload(0)[s.plan().slot_reserved] == std::byte{0});
 }
 
-TEST_CASE("what is populated is in this process's page tables, and what is not reserved is no memory yet") {
+TEST_CASE("populated memory is in this process's page tables, and unreserved memory is not allocated yet") {
   shm::Geometry geometry = feedlane::test::small_geometry();
   geometry.slot_bytes = 1 << 16;
   shm::Plan plan;
@@ -319,7 +319,7 @@ TEST_CASE("what is populated is in this process's page tables, and what is not r
 }
 
 // promise: fault-little-memory, machine-little-memory
-TEST_CASE("too little memory is detected before any is reserved") {
+TEST_CASE("insufficient memory is detected before any memory is reserved") {
   const feedlane::test::Folder folder;
   folder.write("proc/meminfo", "MemAvailable: 4 kB\n");
   shm::Plan plan;
@@ -333,7 +333,7 @@ TEST_CASE("too little memory is detected before any is reserved") {
   CHECK(segments.data_fd() == -1);
 }
 
-TEST_CASE("too little memory of the named nodes is detected before any is reserved") {
+TEST_CASE("insufficient memory on the named nodes is detected before any memory is reserved") {
   const feedlane::test::Folder folder;
   folder.write("node1/meminfo", "Node 1 MemFree: 4 kB\n");
   feedlane::os::NumberSet nodes;

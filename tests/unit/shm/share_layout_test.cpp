@@ -40,7 +40,7 @@ TEST_CASE("a shared loader has 1 to max_slots slots") {
   check_refused(UINT32_MAX, 64, "share.slots", UINT32_MAX);
 }
 
-TEST_CASE("a delivery ring has a power of two of cells, at most twice as many as there may be slots") {
+TEST_CASE("the cell count of a delivery ring is a power of two and at most twice the maximum number of slots") {
   shm::SharePlan p;
   Error error;
   CHECK(plan(4, 2 * shm::max_slots, p, error) == FEEDLANE_OK);
@@ -49,7 +49,7 @@ TEST_CASE("a delivery ring has a power of two of cells, at most twice as many as
   check_refused(4, 4 * shm::max_slots, "share.capacity", 4 * shm::max_slots);
 }
 
-TEST_CASE("regions of all three segments follow each other without overlap, words of different writers apart") {
+TEST_CASE("regions of all three segments are consecutive and disjoint, and words of different writers are apart") {
   for (const std::uint32_t slots : {1u, 2u, 7u, 64u, 1000u, shm::max_slots})
     for (const std::uint32_t capacity : {1u, 64u, 2048u, 2 * shm::max_slots}) {
       CAPTURE(slots);

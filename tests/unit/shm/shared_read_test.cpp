@@ -12,7 +12,7 @@
 
 namespace shm = feedlane::shm;
 
-TEST_CASE("a copy has every byte of the shared object, and is private") {
+TEST_CASE("a copy has every byte of the shared object and is private") {
   alignas(8) unsigned char shared[sizeof(shm::TensorRecord)];
   for (std::size_t i = 0; i < sizeof shared; i++) shared[i] = static_cast<unsigned char>(i * 7 + 1);
   const auto copy = shm::read_once<shm::TensorRecord>(shared);
@@ -21,7 +21,7 @@ TEST_CASE("a copy has every byte of the shared object, and is private") {
   CHECK(copy.code != 0);
 }
 
-TEST_CASE("no more is read than the struct") {
+TEST_CASE("read_once reads no byte beyond the struct") {
   alignas(8) std::uint64_t words[3] = {1, 2, 3};
   struct Two {
     std::uint64_t a, b;
@@ -31,7 +31,7 @@ TEST_CASE("no more is read than the struct") {
   CHECK(two.b == 3);
 }
 
-TEST_CASE("a word that is being written is read once, old or new, and whole") {
+TEST_CASE("a word that is being written is read whole, with either its old or its new value") {
   struct Words {
     std::uint64_t word[8];
   };

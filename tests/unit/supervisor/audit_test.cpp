@@ -59,7 +59,7 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("a worker has begun what it was seen to have begun, and no more than it was sent") {
+TEST_CASE("a worker's begun_through is refused if it goes back or exceeds the last task that was sent") {
   Fixture f;
   CHECK(f.refused({4, 0}) == "row.begun_through");
   CHECK(f.refused({5, 5}).empty());
@@ -70,7 +70,7 @@ TEST_CASE("a worker has begun what it was seen to have begun, and no more than i
   CHECK(f.refused({7, 7}).empty());
 }
 
-TEST_CASE("what it has in hand it has begun, or begins") {
+TEST_CASE("a worker's started_task is refused unless it is the last begun task, the next one, or none") {
   Fixture f;
   f.commit(0);
   CHECK(f.refused({6, 5}) == "row.started_task");
@@ -80,30 +80,30 @@ TEST_CASE("what it has in hand it has begun, or begins") {
   CHECK(f.refused({6, 0}).empty());
 }
 
-TEST_CASE("of what it says to have answered there is a result") {
+TEST_CASE("a worker is refused if a task that it claims to have answered has no result") {
   Fixture f;
-  CHECK_MESSAGE(f.refused({5, 0}) == "result.id", "it has nothing in hand, so 5 is answered");
-  CHECK_MESSAGE(f.refused({5, 5}).empty(), "it is at it");
-  CHECK_MESSAGE(f.refused({6, 6}) == "result.id", "it is at the next");
-  CHECK_MESSAGE(f.refused({6, 6}, 6).empty(), "that was taken");
+  CHECK_MESSAGE(f.refused({5, 0}) == "result.id", "no task is in hand, so task 5 counts as answered");
+  CHECK_MESSAGE(f.refused({5, 5}).empty(), "task 5 is still in hand");
+  CHECK_MESSAGE(f.refused({6, 6}) == "result.id", "task 6 is in hand, so task 5 counts as answered");
+  CHECK_MESSAGE(f.refused({6, 6}, 6).empty(), "the result of task 5 was already taken");
   f.commit(0);
   CHECK(f.refused({5, 0}).empty());
   CHECK(f.refused({6, 6}).empty());
 }
 
-TEST_CASE("its lane holds results one after the other, as many as it has tasks") {
+TEST_CASE("a worker's lane is refused unless the cells of its tasks hold consecutive results") {
   Fixture f;
   f.commit(1);
-  CHECK_MESSAGE(f.refused({5, 5}) == "lane", "the second one without the first");
+  CHECK_MESSAGE(f.refused({5, 5}) == "lane", "the second result without the first");
   f.commit(0);
   CHECK(f.refused({5, 5}).empty());
   f.cells.sequence(f.start + 2).store(12345, std::memory_order_release);
   CHECK(f.refused({5, 5}) == "lane");
   f.commit(2);
   f.cells.sequence(f.start + 3).store(12345, std::memory_order_release);
-  CHECK_MESSAGE(f.refused({5, 5}).empty(), "it has no task for that cell");
+  CHECK_MESSAGE(f.refused({5, 5}).empty(), "no task belongs to that cell");
   REQUIRE(f.worker().peer.tasks().revoke({7}, 5) == 0);
   CHECK(f.refused({5, 5}).empty());
   f.cells.sequence(f.start + 2).store(12345, std::memory_order_release);
-  CHECK_MESSAGE(f.refused({5, 5}) == "lane", "what was taken back is answered too");
+  CHECK_MESSAGE(f.refused({5, 5}) == "lane", "a revoked task is answered too");
 }

@@ -31,13 +31,13 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 
 }  // namespace
 
-TEST_CASE("an exit is worded with its status, a signal with its name") {
+TEST_CASE("the cause of an exit contains its status, and the cause of a signal contains its name") {
   const Member m;
   CHECK(words_of(m, {.known = true, .code = 3}) == "exited with status 3");
   CHECK(words_of(m, {.known = true, .signaled = true, .code = SIGSEGV}) == "was killed by signal 11 (SIGSEGV)");
 }
 
-TEST_CASE("a SIGKILL of another sender comes with what is known of the out-of-memory killer") {
+TEST_CASE("a SIGKILL from another sender is reported with what is known of the out-of-memory killer") {
   const Member m;
   CHECK(contains(words_of(m, killed, -1),
                  "was killed by signal 9 (SIGKILL), not by this loader: look for the out-of-memory killer"));
@@ -45,7 +45,7 @@ TEST_CASE("a SIGKILL of another sender comes with what is known of the out-of-me
   CHECK(contains(words_of(m, killed, 2), "the out-of-memory killer has killed 2 processes of its memory cgroup"));
 }
 
-TEST_CASE("a missed deadline is worded with its limit, and forked workers with a hint at locks") {
+TEST_CASE("a missed deadline is reported with its limit, and for forked workers with a hint at locks") {
   Member m;
   m.is_late = true;
   (void)m.verdict.refuse(FEEDLANE_E_HUNG, "config.task_timeout_ns", 1'200'000'000, 1'000'000'000, "late");
@@ -55,7 +55,7 @@ TEST_CASE("a missed deadline is worded with its limit, and forked workers with a
   CHECK(words_of(m, {}) == "missed config.task_timeout_ns (1000 ms) and was cut off");
 }
 
-TEST_CASE("what this process has ended a worker for is worded, not its signal") {
+TEST_CASE("a worker that this process killed is reported with the reason, not with the signal") {
   Member m;
   m.has_hung_up = true;
   CHECK(words_of(m, killed, 0) == "was killed because it had closed its socket");
@@ -64,14 +64,14 @@ TEST_CASE("what this process has ended a worker for is worded, not its signal") 
   CHECK(words_of(m, killed, 0) == "was killed because its message could not be received: too many open files");
 }
 
-TEST_CASE("an ending that is not known says why, if the worker was a child") {
+TEST_CASE("if the exit status of a child is unknown, the reported cause says why") {
   Member m;
   CHECK(words_of(m, {}) == "ended");
   m.peer.expect(Peer::Kind::child);
   CHECK(words_of(m, {}) == "ended, and other code in this process took its exit status");
 }
 
-TEST_CASE("a place in which no external worker has attached says so, not that a process was killed") {
+TEST_CASE("a worker number to which no external worker attached is reported so, and not as a killed process") {
   Member m;
   m.is_late = m.was_late = true;
   (void)m.verdict.refuse(FEEDLANE_E_HUNG, "config.start_timeout_ns", 2'000'000'000, 2'000'000'000, "late");

@@ -59,14 +59,14 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("an empty place misses nothing") {
+TEST_CASE("a member without a process misses no deadline") {
   Fixture f;
   CHECK(f.deadlines.missed_by(f.members[0]) == Missed::nothing);
   CHECK(f.deadlines.next(f.members).is_never());
   CHECK(f.deadlines.next_look(f.members).is_never());
 }
 
-TEST_CASE("a deadline has passed at its nanosecond, not one before") {
+TEST_CASE("a deadline has passed at its nanosecond and not one nanosecond before") {
   for (const std::int64_t late : {0, 1}) {
     CAPTURE(late);
     Fixture f;
@@ -95,7 +95,7 @@ TEST_CASE("a deadline has passed at its nanosecond, not one before") {
   }
 }
 
-TEST_CASE("without a limit for tasks none is late, and opening a data set takes as long as it takes") {
+TEST_CASE("without a task limit no task is late, and opening a data set has no deadline") {
   Fixture f;
   Member& m = f.ready_with_a_task();
   m.progress_ns = f.now() - hour;  // before the machine was started, perhaps
@@ -108,7 +108,7 @@ TEST_CASE("without a limit for tasks none is late, and opening a data set takes 
   CHECK_MESSAGE(f.deadlines.next(f.members).is_never(), "the sum is none that a clock reaches");
 }
 
-TEST_CASE("where nothing starts workers they may attach when they like") {
+TEST_CASE("workers that nothing starts have no deadline for attaching") {
   Fixture f;
   CHECK(f.deadlines.attach_deadline_ns(false) == FEEDLANE_FOREVER);
   CHECK(f.deadlines.attach_deadline_ns(true) >= f.now() + 2 * hour);
@@ -116,7 +116,7 @@ TEST_CASE("where nothing starts workers they may attach when they like") {
   CHECK(f.deadlines.attach_deadline_ns(true) == FEEDLANE_FOREVER);
 }
 
-TEST_CASE("one that was asked to end has the time that it was given") {
+TEST_CASE("a worker that was asked to end has the time it was given") {
   Fixture f;
   Member& m = f.members[0];
   m.peer.set_state(State::stopping);
@@ -127,7 +127,7 @@ TEST_CASE("one that was asked to end has the time that it was given") {
   CHECK(f.deadlines.missed_by(m) == Missed::end);
 }
 
-TEST_CASE("the next deadline is the first of all that there are") {
+TEST_CASE("the next deadline is the earliest of all members' deadlines") {
   Fixture f;
   f.members[0].start_again_ns = f.now() + 9 * hour;
   CHECK(f.next_is_in(9));
@@ -143,7 +143,7 @@ TEST_CASE("the next deadline is the first of all that there are") {
   CHECK(f.next_is_in(5));
 }
 
-TEST_CASE("while a deadline runs the trainer looks four times in its length") {
+TEST_CASE("while a deadline runs, the trainer checks it four times within its length") {
   Fixture f;
   f.ready_with_a_task().progress_ns = f.now();
   CHECK_MESSAGE(f.deadlines.next_look(f.members).is_never(), "a task without a limit");
@@ -163,7 +163,7 @@ TEST_CASE("while a deadline runs the trainer looks four times in its length") {
   CHECK(f.deadlines.next_look(f.members).is_never());
 }
 
-TEST_CASE("a trainer that was away for half of a deadline gives its workers their time anew, at most eight times") {
+TEST_CASE("a trainer absent for half of a deadline restarts the deadlines of its workers, at most eight times") {
   Fixture f;
   // Limits that any two looks are further apart than.
   f.settings.task_timeout_ns = f.settings.start_timeout_ns = 4;
@@ -182,7 +182,7 @@ TEST_CASE("a trainer that was away for half of a deadline gives its workers thei
   CHECK(working.excused == 0);
 }
 
-TEST_CASE("a shorter absence excuses nothing, nor does any what has no limit") {
+TEST_CASE("a shorter absence restarts no deadline, and no absence matters to workers without a limit") {
   Fixture f;
   f.settings.task_timeout_ns = f.settings.start_timeout_ns = hour;
   Member& working = f.ready_with_a_task();

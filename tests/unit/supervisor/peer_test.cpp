@@ -13,7 +13,7 @@ using feedlane::supervisor::Peer;
 using feedlane::supervisor::State;
 using feedlane::supervisor::Tag;
 
-TEST_CASE("a tag contains worker, generation and kind, and differs from all others") {
+TEST_CASE("a tag contains worker, generation and kind, and differs from all other tags") {
   std::set<std::uint64_t> tags;
   for (const std::uint32_t worker : {0u, 1u, 63u, feedlane::shm::max_workers - 1})
     for (const std::uint32_t generation : {0u, 1u, UINT32_MAX})
@@ -28,7 +28,7 @@ TEST_CASE("a tag contains worker, generation and kind, and differs from all othe
       }
 }
 
-TEST_CASE("monitors see a worker's state, and since when it has been in it") {
+TEST_CASE("monitors see a worker's state and the time since when it has been in that state") {
   feedlane::shm::Segments segments;
   feedlane::test::create(segments);
   Peer peer;

@@ -52,7 +52,7 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("tasks take their place in the ring until they are answered") {
+TEST_CASE("a task occupies its place in the ring until it is answered") {
   Fixture f;
   CHECK(f.tasks.unfinished() == 4);
   CHECK(f.tasks.last_sent() == 8);
@@ -63,7 +63,7 @@ TEST_CASE("tasks take their place in the ring until they are answered") {
   CHECK(f.may_be_declined().empty());
 }
 
-TEST_CASE("tasks that are taken back keep their places until the worker has passed over them") {
+TEST_CASE("revoked tasks keep their places until the worker has passed over them") {
   Fixture f;
   f.begin(5);
   CHECK(f.tasks.revoke({6, 7, 8}, 5) == 0);
@@ -80,7 +80,7 @@ TEST_CASE("tasks that are taken back keep their places until the worker has pass
   CHECK_MESSAGE((f.may_be_declined() == Ids{6, 7, 8}), "the worker's range has not changed");
 }
 
-TEST_CASE("a task that was begun meanwhile stays with the worker, which may decline it nevertheless") {
+TEST_CASE("a task begun during its revocation stays with the worker, which may still decline it") {
   Fixture f;
   f.begin(6);
   CHECK(f.tasks.revoke({6, 7, 8}, 5) == 1);
@@ -89,21 +89,21 @@ TEST_CASE("a task that was begun meanwhile stays with the worker, which may decl
   CHECK_FALSE(f.tasks.forget_revoked(6));
   CHECK(f.may_be_declined() == Ids{6, 7, 8});
   f.begin(8);
-  CHECK_MESSAGE(f.tasks.revoke({8}, 5) == 1, "all of them may be begun");
+  CHECK_MESSAGE(f.tasks.revoke({8}, 5) == 1, "any of them may have been begun");
 }
 
-TEST_CASE("while tasks of a range are out it only grows, at either end") {
+TEST_CASE("a range of revoked tasks only grows, at either end, while tasks of it are outstanding") {
   Fixture f;
   f.begin(5);
   CHECK(f.tasks.revoke({7}, 5) == 0);
   CHECK(f.tasks.revoke({8}, 5) == 0);
   CHECK(f.range() == Ids{7, 9});
   CHECK(f.tasks.revoke({6}, 5) == 0);
-  CHECK_MESSAGE((f.range() == Ids{6, 9}), "one that was about to be begun, and was not: 7 and 8 are others' still");
+  CHECK_MESSAGE((f.range() == Ids{6, 9}), "task 6 was not begun; 7 and 8 are still outstanding");
   CHECK(f.may_be_declined() == Ids{6, 7, 8});
 }
 
-TEST_CASE("the next range begins anew once every task of the last one was answered") {
+TEST_CASE("a new range of revoked tasks begins once every task of the last range was answered") {
   for (const std::uint64_t oldest : {8u, 9u}) {
     CAPTURE(oldest);
     Fixture f;
@@ -118,7 +118,7 @@ TEST_CASE("the next range begins anew once every task of the last one was answer
   }
 }
 
-TEST_CASE("a new generation has no task, and none was taken back from it") {
+TEST_CASE("a new generation starts with no task and no revoked task") {
   Fixture f;
   f.begin(6);
   (void)f.tasks.revoke({6, 7, 8}, 5);
@@ -138,7 +138,7 @@ TEST_CASE("a new generation has no task, and none was taken back from it") {
   CHECK(f.range() == Ids{0, 0});
 }
 
-TEST_CASE("what the worker has answered follows from its two marks") {
+TEST_CASE("the last answered task is derived from the worker's two marks") {
   using Marks = TaskRing::Marks;
   CHECK(Marks{0, 0}.answered() == 0);
   CHECK(Marks{7, 0}.answered() == 7);
