@@ -44,9 +44,9 @@ int32_t feedlane_batch_dlpack(feedlane_loader* l, uint64_t token, int32_t tensor
     const bool is_pinned = (flags & FEEDLANE_DLPACK_PINNED) != 0;
     const std::int32_t device = is_pinned ? leases.registered_device(*t) : dlpack::device_cpu;
     if (device == 0)
-      return error.fail(
-          FEEDLANE_E_STATE,
-          "FEEDLANE_DLPACK_PINNED needs memory that is registered with a device of DLPack's, and the tensor's is not");
+      return error.fail(FEEDLANE_E_STATE,
+                        "FEEDLANE_DLPACK_PINNED needs memory that is registered with a device that DLPack supports, "
+                        "and this tensor's memory is not");
     *out = (flags & FEEDLANE_DLPACK_LEGACY) != 0 ? wrap<DLManagedTensor>(*t, device, l, token)
                                                  : wrap<DLManagedTensorVersioned>(*t, device, l, token);
     reference.pass_on();  // owned by the export now

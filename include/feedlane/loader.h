@@ -50,7 +50,7 @@ typedef struct feedlane_loader_config {
       *dataset; /**< inline (workers 0) and fork: required; thread: for feedlane_worker_run; otherwise NULL */
   const feedlane_field *fields; /**< elements are fields[0].size bytes apart; NULL only with slot_bytes */
   uint64_t field_count;         /**< 1 .. FEEDLANE_MAX_TENSORS; 0 if the data set shapes all tensors */
-  int64_t batch_size;           /**< 0: 1; or FEEDLANE_UNBATCHED; must be 0 with a batch sampler */
+  int64_t batch_size;           /**< 0 means 1; or FEEDLANE_UNBATCHED; must be 0 with a batch sampler */
   int64_t iterable_length;      /**< iterable: expected number of samples, more cause a warning; 0: unknown */
   int32_t drop_last;            /**< 1: an incomplete last batch is dropped */
   int32_t iterable;             /**< 1: no sampler; each worker iterates its own shard; dispatch is round-robin */
@@ -74,11 +74,11 @@ typedef struct feedlane_loader_config {
   int32_t keep_workers;      /**< 1: workers outlive the epoch (external ones and threads always do) */
   int32_t no_lifeline;       /**< 1: the trainer's death does not kill workers. A worker finishes its current task, and
                                   its next feedlane_worker_next returns END; with short tasks it ends within 1 ms */
-  const char *const *argv;   /**< spawn: NULL-terminated; argv[0] is looked up in PATH (in a privileged, AT_SECURE
-                                  program in /bin:/usr/bin). PATH, the base of relative paths and the workers'
-                                  working directory are the ones at the loader's creation. Each start executes the
-                                  file that is then at the path. NULL: this program again, even if its file was
-                                  removed or replaced */
+  const char *const *argv;   /**< spawn: NULL-terminated; argv[0] is looked up in PATH (if this program is
+                                  privileged, AT_SECURE: in /bin and /usr/bin). PATH, the base of relative paths and
+                                  the workers' working directory are the ones at the loader's creation. Each start
+                                  executes the file that is then at the path. NULL: this program again, even if its
+                                  file was removed or replaced */
   const char *const *envp;   /**< spawn: NULL-terminated "NAME=value"; NULL: this process's environment */
   const void *worker_config; /**< passed to every worker unchanged */
   uint64_t worker_config_bytes; /**< length of `worker_config` */

@@ -24,8 +24,8 @@ typedef struct feedlane_ring_config {
   uint32_t lanes;         /**< senders at the same time, up to 4096; 0: 1 */
   uint32_t reserved;
   const char *path; /**< NULL: senders attach by feedlane_rx_offer only. Otherwise they may also connect to this Unix
-                         socket, which has mode 0600 and accepts only processes of the same user. The library removes
-                         the socket, but no other file, together with the receiver */
+                         socket, which has mode 0600 and accepts only processes of the same user. When the
+                         receiver is destroyed, the socket is removed, but no other file at this path */
 } feedlane_ring_config;
 
 /** Messages that are read or written in place, `stride` bytes apart. */

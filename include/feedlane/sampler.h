@@ -168,7 +168,7 @@ typedef struct feedlane_sampler_config {
   uint64_t seed;               /**< equal in all ranks; see the kind */
   int64_t num_samples;         /**< indices in an epoch; 0: as many as the data set, or `weights`, has */
   int32_t replacement;         /**< random, 1: draws each index from the full range, with repetitions (torch.randint) */
-  int32_t without_replacement; /**< weighted, 1: yields each index at most once, by the weights of the remaining ones */
+  int32_t without_replacement; /**< weighted, 1: yields each index at most once; draws by the weights of those left */
   int32_t no_shuffle;          /**< 1: does not shuffle */
   int32_t drop_last;           /**< 1: omits an incomplete rest; 0: yields or pads it */
   int32_t world;               /**< number of ranks; 0: feedlane_rank_detect, which may fail, finds world and rank */

@@ -11,7 +11,7 @@ namespace feedlane::loader {
 Error stream_error(std::int32_t status) {
   Error error;
   if (status != FEEDLANE_OK)
-    (void)error.fail(FEEDLANE_E_DEVICE, "a stream failed on which the release of a batch was queued");
+    (void)error.fail(FEEDLANE_E_DEVICE, "a stream failed while the release of a batch was queued on it");
   return error;
 }
 

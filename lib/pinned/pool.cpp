@@ -99,7 +99,7 @@ Status Pool::acquire(os::Deadline deadline, feedlane_buffer& out, Error& error) 
         failed_ = false;
         // The event that this thread has drained may also have announced a free buffer: wake another thread.
         if (!free_.empty()) wake_sleeper();
-        return error.fail(FEEDLANE_E_DEVICE, "a stream failed on which the release of a buffer was queued");
+        return error.fail(FEEDLANE_E_DEVICE, "a stream failed while the release of a buffer was queued on it");
       }
       if (!free_.empty()) {
         const std::uint32_t index = free_.back();

@@ -23,7 +23,7 @@ void TorchGenerator::randperm(std::int64_t n, std::int64_t count, std::vector<st
   std::iota(first, out.end(), std::int64_t{0});
   const auto at = [&](std::uint64_t i) -> std::int64_t& { return first[static_cast<std::ptrdiff_t>(i)]; };
   const auto length = static_cast<std::uint64_t>(n);
-  // From this length on torch draws 64 bits for each position and builds the permutation inside out.
+  // For this length and above, torch draws 64 bits per position and builds the permutation by an inside-out shuffle.
   if (length < UINT32_MAX / 20)
     for (std::uint64_t i = 0; i + 1 < length; i++) std::swap(at(i), at(i + random() % (length - i)));
   else

@@ -110,7 +110,7 @@ std::uint64_t Link::revoke_through(std::uint64_t round) {
 }
 
 void Link::tell_evicted() {
-  // Relaxed: the consumer reads it in the call that finds no message, or the doorbell wakes the consumer.
+  // Relaxed: a consumer reads the flag whenever it finds no message. If it misses the flag, the doorbell wakes it.
   block().is_evicted.store(1, std::memory_order_relaxed);
   ring();
 }

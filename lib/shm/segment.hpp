@@ -77,7 +77,7 @@ class SegmentPair {
   // be written only through this mapping and through mappings that forked children inherit.
   Status create(SegmentKind kind, std::uint64_t control_bytes, std::uint64_t data_bytes, const Parts& reserved,
                 const os::SystemFiles& files, Error& error, const DataTerms& terms = {});
-  // Creates control alone. create_data then creates any number of data segments, each fully reserved. A peer attaches
+  // Creates only the control segment. create_data then creates any number of data segments, each fully reserved. A peer attaches
   // to control and to one data segment. The caller checks that there is enough memory before it creates control.
   Status create_control(SegmentKind kind, std::uint64_t control_bytes, const os::SystemFiles& files, Error& error);
   Status create_data(std::uint64_t bytes, const os::SystemFiles& files, DataSegment& out, Error& error) const;

@@ -271,7 +271,7 @@ TEST_CASE("pinned: a staged loader without a copying thread makes next fail afte
   CHECK(feedlane_pool_destroy(&p) == FEEDLANE_OK);
 }
 
-TEST_CASE("pinned: a staged loader on a pool with too few free buffers fails with E_LIMIT and their number") {
+TEST_CASE("pinned: a staged loader fails with E_LIMIT and the number of free buffers if its pool has too few") {
   HostDevice device("none");
   feedlane_pool* p = pool_on(device, 3);
   {

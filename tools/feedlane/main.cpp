@@ -26,7 +26,7 @@ constexpr int exit_skipped = 77;  // as test programs say it
 
 constexpr Measurement measurements[] = {
     {"floor", "Send a cache line of 56 bytes between two processes", bench::floor},
-    {"ring", "Send messages through a ring, compared with a cache line", bench::ring},
+    {"ring", "Send messages through a ring, compared with a single cache line between two processes", bench::ring},
     {"handoff", "Pass batches from workers to a trainer, compared with threads that copy into the same slots",
      bench::handoff},
     {"startup", "Time the first batch, the next epoch and the end", bench::startup},
@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
 
   bench::Options options;
   CLI::App* command = app.add_subcommand(
-      "bench", "Benchmark the library on this machine against a hardware floor, in alternating rounds");
+      "bench", "Benchmark the library on this machine, compared with the least time that the hardware allows");
   command->require_subcommand(1);
   command->fallthrough();
   command->add_option("--rounds", options.rounds, "Run this many rounds and print their median (default: 9)")

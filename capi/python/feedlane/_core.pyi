@@ -298,7 +298,7 @@ class Cursor(Iterator[Any]):
 
     def __new__(cls, loader: Loader, epoch: _Epoch, read: Callable[[bytes, int], Plan],
                 from_dlpack: Callable[[Any], Any] | None, timeout_ns: int, held: int, is_whole: bool, /) -> Cursor:
-        """read: makes a plan of a batch's metadata and number of tensors. from_dlpack: None: arrays are numpy's. timeout_ns:
+        """read: builds a plan from a batch's metadata and its number of tensors. from_dlpack: None: arrays are numpy's. timeout_ns:
         the limit for a batch, or FOREVER. held: while this many batches are held, further ones are copied; 0: never. is_whole:
         yields Batch objects."""
     def __iter__(self) -> Cursor: ...

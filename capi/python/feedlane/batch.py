@@ -55,10 +55,10 @@ class BatchTensor:
         is_versioned = max_version is not None and max_version[0] >= 1
         if self._batch.is_read_only and not is_versioned:
             raise BufferError("a consumer's memory is read-only, but the caller uses a DLPack version below 1.0, which cannot "
-                              "express this. Use .numpy() or .torch(); for JAX jax.device_put(tensor.numpy()), for Paddle "
-                              "paddle.to_tensor(tensor.numpy())")
+                              "express this. Use .numpy() or .torch(); with JAX, use jax.device_put(tensor.numpy()); with "
+                              "Paddle, use paddle.to_tensor(tensor.numpy())")
         if dl_device not in (None, _CPU) or copy:
-            raise BufferError("the tensor can only be shared without a copy, on the CPU")
+            raise BufferError("the tensor can be shared only without a copy, and only on the CPU")
         return self._batch._capsule(self._index, is_versioned)
 
     def numpy(self) -> npt.NDArray[Any]:

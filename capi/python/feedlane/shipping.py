@@ -74,7 +74,7 @@ def _started(process: Any) -> Any:
 
 @contextlib.contextmanager
 def _stdio_held() -> Iterator[None]:
-    """While it is active, closed descriptors among 0, 1 and 2 are /dev/null, also in started processes. Otherwise
+    """While it is active, each of the descriptors 0, 1 and 2 that was closed is open on /dev/null, also in child processes. Otherwise
     multiprocessing's pipes would get these numbers, and a worker that prints would wait forever if nobody reads the pipe."""
     held: list[int] = []
     try:

@@ -174,7 +174,7 @@ def _work(descriptor: int, job: maker.Job, number: int, init: Callable[[int], An
 
 
 class Unable(maker.Maker):
-    """The maker of a worker whose setup failed. As with torch, each of its batches fails with the reason and its traceback. A
+    """Makes the batches of a worker whose setup failed. As with torch, each batch fails with the reason and its traceback. A
     shard ends after its first batch."""
 
     by_python = True

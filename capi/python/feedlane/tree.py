@@ -146,7 +146,7 @@ def load(blob: bytes, tensors: int, allow_pickle: bool = False) -> Plan:
     try:
         node = _decode(blob.decode(errors="surrogatepass"))
     except (ValueError, RecursionError) as reason:
-        raise Malformed(f"it is not valid JSON of this package: {type(reason).__name__}") from None
+        raise Malformed(f"it is not JSON that this package wrote: {type(reason).__name__}") from None
     plan = _Reader(tensors, allow_pickle).top(node)
     _newest = ((blob, tensors, allow_pickle), plan)
     return plan

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON nodes for the values in a batch's plan (see tree.py), which are neither tensors nor structure:
+"""JSON nodes for those values in a batch's plan that are neither tensors nor containers (see tree.py):
 
     "text"  1  0.5  true  null           themselves
     ["int", hex]                         an integer of more than 64 bits
@@ -163,7 +163,7 @@ def check_hashes(keys: abc.Sequence[Any]) -> None:
     if len(keys) > _FEW_KEYS:
         pairs = sum(count * count for count in collections.Counter(map(hash, keys)).values())
         if pairs > _FEW_KEYS * len(keys):
-            raise Malformed(f"{len(keys)} keys with few hashes")
+            raise Malformed(f"{len(keys)} keys have too many equal hash values")
 
 
 def _itself(value: Any) -> Any:

@@ -219,7 +219,7 @@ TEST_CASE("after the last release a stream's use keeps the slot, but the token i
   CHECK(table.held() == 0);
 }
 
-TEST_CASE("a use that ends before the last release frees nothing, and a 256th use fails with E_LIMIT") {
+TEST_CASE("the end of a use frees no slot before the last release, and a 256th begin_use fails with E_LIMIT") {
   Table table(1);
   const std::uint64_t token = table.hand_out(table.must_take());
   constexpr int most = 255;

@@ -147,7 +147,7 @@ TEST_CASE("a reservation that is interrupted by signals still completes") {
   CHECK(real_bytes(fd.get()) >= 64 * mib);
 }
 
-TEST_CASE("signals that arrive faster than a chunk is reserved are delivered after that chunk, on any kernel") {
+TEST_CASE("if signals arrive faster than a chunk can be reserved, they are delivered after that chunk, on any kernel") {
   const Fd fd = make(64 * mib);
   Error error;
   sigset_t mine;

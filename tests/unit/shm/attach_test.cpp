@@ -117,7 +117,7 @@ TEST_CASE("unchanged copies of the segments are accepted, and so is another mino
 }
 
 // promise: worker-overwrites-segment
-TEST_CASE("a worker can attach whatever another worker writes into data") {
+TEST_CASE("a worker can attach, no matter what another worker writes into data") {
   const Made made;
   shm::Segments worker;
   Error error;

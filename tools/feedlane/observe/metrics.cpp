@@ -238,7 +238,7 @@ void add_metrics(CLI::App& app, int& exit_status) {
   command
       ->add_option(
           "--form", options->form,
-          "Print this form: openmetrics (1.0) or prometheus (text format 0.0.4) (default: prometheus for a FILE "
+          "Print in this form: openmetrics (1.0) or prometheus (text format 0.0.4) (default: prometheus for a FILE "
           "named *.prom, else openmetrics)")
       ->check(CLI::IsMember({"openmetrics", "prometheus"}));
   command->add_flag("--json", options->json, "Print one JSON value instead of text")->excludes("--form");

@@ -223,7 +223,7 @@ void add_top(CLI::App& app, int& exit_status) {
   CLI::App* command = app.add_subcommand("top", "Show each loader's rates and bottleneck, refreshed every second");
   add_pid(*command, options->pid,
           "Show only this process's loaders (default: those of all your processes; root: all users')");
-  command->add_option("--seconds", options->seconds, "Measure each line for this many seconds (default: 1)")
+  command->add_option("--seconds", options->seconds, "Spend this many seconds on each line of output (default: 1)")
       ->type_name("S")
       ->check(seconds_between(0.01, 3600));
   command
