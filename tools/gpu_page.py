@@ -9,7 +9,6 @@ import ctypes
 import datetime
 import json
 import pathlib
-import shutil
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "bench"))
@@ -56,6 +55,14 @@ def overlap(row):
                   ("loop, pin then copy", cell(row["pin_then_copy_loop_ms"]), cell(row["pin_then_copy_loop_over_work"]))])
 
 
+def beside_torch(rows):
+    return table(["batch", "workers", "prefetch_factor", "torch's pin_memory", "device alone, ms", "torch, ms", "feedlane.DataLoader, ms",
+                  "torch over it", "feedlane.Loader, ms", "torch over it"],
+                 [(size(r["bytes"]), r["workers"], r["prefetch"], r["torch_pin_memory"], *(cell(r[name]) for name in (
+                     "alone_ms", "torch_ms", "in_place_ms", "torch_over_in_place", "feedlane_ms", "torch_over_feedlane")))
+                  for r in rows])
+
+
 def page(chosen, said, found):
     name, version = found
     rows, m = said["groups"]["device"]["rows"], said["machine"]
@@ -69,7 +76,7 @@ def page(chosen, said, found):
         *(warning if chosen.short else []),
         f"- GPU: {name}", f"- driver: {driver}",
         f"- host: {m['processors']} x {m['processor']}, {m['kernel']}, compiler {m['compiler']}", f"- commit: {chosen.commit}",
-        f"- suite gpu: {chosen.suite}", f"- compute-sanitizer: {chosen.sanitizer}", "",
+        f"- suite gpu: {chosen.suite}", f"- compute-sanitizer: {chosen.sanitizer}", f"- the Python package with torch: {chosen.torch}", "",
         "## Copies to the device", "",
         "A copy out of a slot of a loader whose arena is registered; out of memory of cuMemAllocHost, which cudaMallocHost",
         "returns too; out of pageable memory; and out of a slot of a loader that isn't registered by way of pinned memory,",
@@ -82,6 +89,12 @@ def page(chosen, said, found):
         f"batches into pinned buffers first. One copy by itself takes {number(row['copy_ms'])} ms, a batch of a loop without",
         f"work {number(row['fed_batch_ms'])} ms.", "",
         overlap(row), "",
+        *(["## Beside torch", "",
+           "A loop in Python that copies each batch to the device without waiting, and works on it, as",
+           "`examples/python/compare_gpu.py` measures it. torch's loader runs with the number of workers, the prefetch factor and",
+           "the value of pin_memory that a search found to be its fastest; the other two with the same workers and prefetch",
+           "factor and with pin_memory. Device alone: the same loop with a batch that is on the device.", "",
+           beside_torch(said["torch"]["rows"]), ""] if "torch" in said else []),
         "## Captured graphs", "",
         "That a loader with registered slots goes on during a capture in global mode, and the graph is valid, is checked in",
         "suite gpu.",
@@ -94,8 +107,9 @@ def main():
     parser.add_argument("--device", action="store_true")
     parser.add_argument("--figures")
     parser.add_argument("--output")
-    for name in "commit", "suite", "sanitizer":
+    for name in "commit", "suite", "sanitizer", "torch":
         parser.add_argument(f"--{name}", default="unknown")
+    parser.add_argument("--beside", help="what compare_gpu.py printed")
     parser.add_argument("--notes", default="")
     parser.add_argument("--short", default="")
     chosen = parser.parse_args()
@@ -109,9 +123,11 @@ def main():
     if not chosen.figures or not chosen.output:
         parser.error("--figures and --output go together")
     said = json.loads(pathlib.Path(chosen.figures).read_text(encoding="utf-8"))
+    if chosen.beside:
+        said["torch"] = json.loads(pathlib.Path(chosen.beside).read_text(encoding="utf-8"))
     output = pathlib.Path(chosen.output)
     output.write_text(page(chosen, said, found), encoding="utf-8")
-    shutil.copyfile(chosen.figures, output.with_suffix(".json"))
+    output.with_suffix(".json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

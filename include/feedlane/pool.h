@@ -50,7 +50,7 @@ typedef struct feedlane_pool_config {
   size_t size;
   /** "none" or NULL: memory is not pinned, and device memory is memory of this process. "mlock": as "none", but pages
    *  stay resident, within RLIMIT_MEMLOCK. "cuda": uses the driver's libcuda.so.1 and the primary context of `device`,
-   *  and a stream is a CUstream or cudaStream_t; not yet run on a GPU */
+   *  and a stream is a CUstream or cudaStream_t */
   const char *backend;
   const feedlane_backend *custom; /**< instead of `backend`; copied */
   int32_t device;                 /**< ordinal of the device, for a backend with devices */

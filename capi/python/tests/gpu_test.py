@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch on a GPU: batches in registered memory, copied while the loop goes on. Skipped without torch, or without a GPU.
+Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python gpu_test.py [unittest's arguments]"""
+import gc
+import os
+import signal
+import sys
+import unittest
+
+try:
+    import numpy as np
+    import torch
+except ModuleNotFoundError as missing:
+    print("skipped:", missing)
+    sys.exit(77)
+
+import feedlane
+
+ROWS, BATCH, WIDTH = 512, 8, 32 << 10  # 1 MiB per batch
+FIELDS = {"x": (np.int64, (WIDTH // 2,))}
+
+
+class Rows:
+    """Row i: its number, repeated."""
+
+    def __len__(self):
+        return ROWS
+
+    def __getitem__(self, i):
+        return torch.full((WIDTH // 2,), i, dtype=torch.int64)
+
+
+class Gpu(unittest.TestCase):
+    def setUp(self):
+        self.addCleanup(gc.collect)
+
+    def busy(self, milliseconds=2):
+        """Keeps the current stream busy, so that what follows on it is still to come when the processor goes on."""
+        torch.cuda._sleep(int(milliseconds * 1.5e6))
+
+    def whole(self, copies):
+        torch.cuda.synchronize()
+        numbers = torch.cat(copies).cpu().numpy()
+        self.assertEqual(numbers.min(axis=1).tolist(), list(range(ROWS)))
+        self.assertEqual(numbers.max(axis=1).tolist(), list(range(ROWS)))
+
+    def test_tensors_are_pinned(self):
+        for workers in 0, 2:
+            with feedlane.Loader(Rows(), BATCH, num_workers=workers, tensors="torch", pin_memory=True, fields=FIELDS) as loader:
+                for batch in loader:
+                    self.assertTrue(batch.is_pinned())
+                    self.assertEqual(batch.device.type, "cpu")
+                    break
+
+    def test_batches_may_be_dropped_while_they_are_copied(self):
+        for workers in 0, 2:
+            with self.subTest(workers=workers), feedlane.Loader(Rows(), BATCH, num_workers=workers, tensors="torch", pin_memory=True,
+                                                                fields=FIELDS, persistent_workers=workers > 0) as loader:
+                for _ in range(2):
+                    copies = []
+                    for batch in loader:
+                        self.busy()
+                        copies.append(batch.to("cuda", non_blocking=True))
+                        batch = None
+                    self.whole(copies)
+                self.assertEqual(loader.stats()["slots_held"], 0)
+
+    def test_a_recorded_stream_keeps_the_batch(self):
+        stream = torch.cuda.Stream()
+        with feedlane.Loader(Rows(), BATCH, num_workers=2, tensors="torch", pin_memory=True, fields=FIELDS) as loader:
+            copies = []
+            for batch in loader.batches():
+                batch.record_stream(stream)
+                tensor = batch.data
+                with torch.cuda.stream(stream):
+                    self.busy()
+                    copies.append(tensor.to("cuda", non_blocking=True))
+                batch.release()
+                tensor = batch = None
+            self.whole(copies)
+
+    def test_a_worker_dies_and_nothing_is_lost(self):
+        with feedlane.Loader(Rows(), BATCH, num_workers=2, tensors="torch", pin_memory=True, fields=FIELDS) as loader:
+            copies = []
+            for number, batch in enumerate(loader):
+                if number % 16 == 3:
+                    os.kill(loader.workers()[number // 16 % 2]["pid"], signal.SIGKILL)
+                self.busy(1)
+                copies.append(batch.to("cuda", non_blocking=True))
+                batch = None
+            self.whole(copies)
+            self.assertGreater(loader.stats()["restarts"], 0)
+
+    def test_torchs_loader_and_ours_copy_the_same(self):
+        for workers, context in (0, None), (2, "spawn"), (2, "fork"):
+            for kind in torch.utils.data.DataLoader, feedlane.DataLoader:
+                with self.subTest(kind=kind.__module__, workers=workers, context=context):
+                    copies = []
+                    for batch in kind(Rows(), BATCH, num_workers=workers, multiprocessing_context=context, pin_memory=True):
+                        self.assertTrue(batch.is_pinned())
+                        self.busy(1)
+                        copies.append(batch.to("cuda", non_blocking=True))
+                        batch = None
+                    self.whole(copies)
+
+
+if __name__ == "__main__":
+    if not torch.cuda.is_available():
+        print("skipped: torch finds no GPU")
+        sys.exit(77)
+    unittest.main()
