@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Between the ledger and the workers: draws batches, sends them as tasks, takes tasks back, and continues tasks of dead
-// and stuck workers. It is the crew's owner.
+// and stuck workers.
 //
 //   dispatcher.cpp  order -> ledger -> workers
 //   rescue.cpp      workers that are gone or stuck -> ledger
@@ -8,12 +8,13 @@
 // Used by the loader's thread only.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
-#include "loader/collector.hpp"
 #include "loader/config.hpp"
 #include "loader/failure.hpp"
 #include "loader/ledger.hpp"
@@ -22,29 +23,40 @@
 #include "loader/prefetch.hpp"
 #include "loader/staging.hpp"
 #include "loader/stamps.hpp"
-#include "loader/wakeups.hpp"
 #include "supervisor/launcher.hpp"
-#include "supervisor/owner.hpp"
 #include "supervisor/roster.hpp"
 
 namespace feedlane::loader {
 
-class Dispatcher final : public supervisor::CrewOwner {
+// A worker that is gone.
+struct Gone {
+  const char* how;  // text after "worker 1: process 2 "
+  pid_t pid;
+  std::uint64_t blamed_task;    // the task that it had in hand, or was cut off for
+  bool counts_kill;             // false: it was counted when the worker got stuck, or the task is not to blame
+  bool is_stopping;             // all workers are being ended
+  bool leaves_memory_in_doubt;  // it could write all slots, and ended without Leaving
+};
+
+// A worker's task, for messages. batch -1: the worker has no such task.
+struct TaskFacts {
+  std::int64_t batch = -1;
+  std::int64_t sample = -1;  // of the row in hand
+};
+
+class Dispatcher {
  public:
   // All must outlive the dispatcher.
   Dispatcher(const Config& config, Memory& memory, Stamps& stamps, const Prefetch& prefetch, Ledger& ledger,
-             Failure& failure, Wakeups& wakeups, monitor::EventQueue& events, supervisor::Roster& roster,
-             Collector& collector)
+             const Failure& failure, monitor::EventQueue& events, supervisor::Roster& roster)
       : config_(config),
         memory_(memory),
         stamps_(stamps),
         prefetch_(prefetch),
         ledger_(ledger),
         failure_(failure),
-        wakeups_(wakeups),
         events_(events),
-        roster_(roster),
-        collector_(collector) {}
+        roster_(roster) {}
   void use(Order& order);
   // For loaders with workers: how they are started.
   void use(const supervisor::Launcher& launcher) { launcher_ = &launcher; }
@@ -84,32 +96,28 @@ class Dispatcher final : public supervisor::CrewOwner {
   // Whether a task sent long ago is unanswered, or a worker should have become ready by now. True once per look.
   [[nodiscard]] bool is_overdue();
 
-  // ---- CrewOwner ----
+  // ---- workers ----
 
-  Status on_result(std::uint32_t worker, const shm::ResultMessage& result, std::uint64_t& blamed,
-                   Error& error) override {
-    return collector_.collect(worker, roster_.at(worker).peer.tasks(), result, blamed, error);
-  }
-  void on_ready() override {
+  // A worker can take tasks now.
+  void on_ready() {
     assign_pending();
     balance();
   }
-  std::int64_t on_gone(std::uint32_t worker, const supervisor::Gone& gone) override;
-  void on_stuck(std::uint32_t worker) override;
-  void on_failure(const Error& error) override { failure_.set(error); }
-  std::int64_t count_kill(std::uint32_t worker, std::uint64_t task, pid_t pid, const char* how) override;
-  [[nodiscard]] supervisor::TaskFacts facts_of(std::uint32_t worker, std::uint64_t task,
-                                               std::uint64_t row) const override;
-  [[nodiscard]] bool has_task(std::uint32_t worker, std::uint64_t task) const override {
-    return ledger_.find(task, worker) != nullptr;
-  }
-  void find_oldest_tasks(std::vector<std::uint64_t>& of_worker) const override { ledger_.find_oldest(of_worker); }
-  [[nodiscard]] std::uint64_t delivered_by(std::uint32_t worker) const override { return order_->delivered_by(worker); }
-  [[nodiscard]] std::int64_t epoch() const override { return order_->epoch(); }
-  [[nodiscard]] bool is_work_left() const override;
-  [[nodiscard]] bool binds_workers() const override { return order_->has_shards(); }
-  [[nodiscard]] bool is_cut_short() const override { return wakeups_.is_closed(); }
-  bool take_event(const os::Poller::Event& event) override { return wakeups_.handle(event); }
+  // A worker is gone: its tasks go to others. Returns the batch that it had in hand, -1: none.
+  std::int64_t on_gone(std::uint32_t worker, const Gone& gone);
+  // A worker hangs and cannot be ended. It may continue to write its slot. Its tasks go to others.
+  void on_stuck(std::uint32_t worker);
+  // The worker is stuck with this task. Counts as a death, so that a batch which makes every worker stuck is given up.
+  // Returns the batch, -1: the worker has no such task. `how`: as in Gone.
+  std::int64_t count_kill(std::uint32_t worker, std::uint64_t task, pid_t pid, const char* how);
+  [[nodiscard]] TaskFacts facts_of(std::uint32_t worker, std::uint64_t task, std::uint64_t row) const;
+  // Number of samples that the worker may have to pass over in its shard because they were delivered.
+  [[nodiscard]] std::uint64_t delivered_by(std::uint32_t worker) const { return order_->delivered_by(worker); }
+  [[nodiscard]] std::int64_t epoch() const { return order_->epoch(); }
+  // Whether the epoch still needs workers.
+  [[nodiscard]] bool is_work_left() const;
+  // Whether each batch can be made by one worker only.
+  [[nodiscard]] bool binds_workers() const { return order_->has_shards(); }
 
  private:
   // dispatcher.cpp
@@ -131,11 +139,9 @@ class Dispatcher final : public supervisor::CrewOwner {
   Stamps& stamps_;
   const Prefetch& prefetch_;
   Ledger& ledger_;
-  Failure& failure_;
-  Wakeups& wakeups_;
+  const Failure& failure_;
   monitor::EventQueue& events_;
   supervisor::Roster& roster_;
-  Collector& collector_;
   Order* order_ = nullptr;
   const supervisor::Launcher* launcher_ = nullptr;
   bool has_begun_ = false;

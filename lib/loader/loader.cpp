@@ -17,8 +17,8 @@ namespace feedlane::loader {
 
 Loader::Loader()
     : collector_(config_, memory_, stamps_, ledger_, failure_),
-      dispatcher_(config_, memory_, stamps_, prefetch_, ledger_, failure_, wakeups_, events_, roster_, collector_),
-      crew_(config_, memory_.segments, events_, waiter_, roster_, dispatcher_),
+      dispatcher_(config_, memory_, stamps_, prefetch_, ledger_, failure_, events_, roster_),
+      crew_(config_, memory_.segments, events_, waiter_, roster_, ledger_, failure_, wakeups_, collector_, dispatcher_),
       delivery_(config_, memory_, stamps_, prefetch_, ledger_, events_),
       inline_(config_, memory_, stamps_, ledger_, failure_, wakeups_, waiter_.poller(), collector_),
       lender_(memory_, ledger_, wakeups_),

@@ -22,6 +22,7 @@
 #include "feedlane/loader.h"
 #include "loader/collector.hpp"
 #include "loader/config.hpp"
+#include "loader/crew.hpp"
 #include "loader/delivery.hpp"
 #include "loader/dispatcher.hpp"
 #include "loader/failure.hpp"
@@ -41,7 +42,6 @@
 #include "monitor/stats.hpp"
 #include "os/clock.hpp"
 #include "ring/waiter.hpp"
-#include "supervisor/crew.hpp"
 
 namespace feedlane::loader {
 
@@ -67,7 +67,7 @@ class Loader final : public Source {
   void abandon() noexcept override;
   void ask_to_end() noexcept override { crew_.ask_to_end(); }
   // For workers that the host starts: open_worker, and Starter::take_offer, which any thread may call.
-  [[nodiscard]] supervisor::Crew& crew() { return crew_; }
+  [[nodiscard]] Crew& crew() { return crew_; }
 
   // ---- shared ----
 
@@ -124,7 +124,7 @@ class Loader final : public Source {
   supervisor::Roster roster_;
   Collector collector_;
   Dispatcher dispatcher_;
-  supervisor::Crew crew_;
+  Crew crew_;
   Delivery delivery_;
   Inline inline_;
   OwnLender lender_;

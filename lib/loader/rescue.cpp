@@ -37,7 +37,7 @@ std::int64_t Dispatcher::count_kill(std::uint32_t worker, std::uint64_t task, pi
   return entry->batch;
 }
 
-supervisor::TaskFacts Dispatcher::facts_of(std::uint32_t worker, std::uint64_t task, std::uint64_t row) const {
+TaskFacts Dispatcher::facts_of(std::uint32_t worker, std::uint64_t task, std::uint64_t row) const {
   const Entry* entry = ledger_.find(task, worker);
   if (entry == nullptr || entry->state != State::sent) return {};
   return {entry->batch, row < entry->rows ? order_->row_sample(*entry, static_cast<std::uint32_t>(row)) : -1};
@@ -45,7 +45,7 @@ supervisor::TaskFacts Dispatcher::facts_of(std::uint32_t worker, std::uint64_t t
 
 // ---- a worker is gone ----
 
-std::int64_t Dispatcher::on_gone(std::uint32_t worker, const supervisor::Gone& gone) {
+std::int64_t Dispatcher::on_gone(std::uint32_t worker, const Gone& gone) {
   std::int64_t in_hand = -1;
   for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
     const Entry& entry = ledger_.at(slot);

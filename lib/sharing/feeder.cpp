@@ -20,7 +20,7 @@ Status Feeder::create(std::unique_ptr<loader::Loader> loader, const os::SystemFi
   feeder->gathered_.reserve(feeder->round_size());
   Status s = feeder->audience_.open(error);
   // Checks the limit while the audience's descriptors are open. Worker threads have most of their descriptors already.
-  supervisor::Crew& crew = feeder->loader_->crew();
+  loader::Crew& crew = feeder->loader_->crew();
   if (s == FEEDLANE_OK && crew.size() != 0 && !crew.starter().launcher().starts_early())
     s = crew.starter().check_descriptors(error);
   if (s == FEEDLANE_OK) s = feeder->loader_->use(*feeder, error);

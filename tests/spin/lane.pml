@@ -16,7 +16,7 @@
  * code: lib/ring/spsc.hpp reserve a055bc20
  * code: lib/ring/spsc.hpp peek d9ddc3d6
  * code: lib/ring/spsc.hpp release b32e8427
- * code: lib/supervisor/crew.cpp Crew::drain_lane 0632bbdd
+ * code: lib/loader/crew.cpp Crew::drain_lane 0632bbdd
  * code: lib/ring/spsc.hpp format a952d31f
  * code: lib/ring/lanes.hpp close db571d90
  * code: lib/ring/lanes.hpp prepare 562c878f

@@ -13,7 +13,7 @@
  * code: lib/worker/worker.cpp Worker::take_task 1530100d
  * code: lib/supervisor/task_ring.cpp TaskRing::revoke 678f2e0a
  * code: lib/loader/collector.cpp Collector::collect 8cb55ad9
- * code: lib/supervisor/crew.cpp Crew::drain_lane 0632bbdd
+ * code: lib/loader/crew.cpp Crew::drain_lane 0632bbdd
  */
 #ifndef WORKER
 #define WORKER 1

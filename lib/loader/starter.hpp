@@ -11,35 +11,38 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "loader/dispatcher.hpp"
+#include "loader/failure.hpp"
 #include "monitor/events.hpp"
 #include "os/fd.hpp"
 #include "ring/waiter.hpp"
 #include "shm/segment.hpp"
 #include "supervisor/deadlines.hpp"
 #include "supervisor/launcher.hpp"
-#include "supervisor/owner.hpp"
 #include "supervisor/roster.hpp"
 #include "supervisor/settings.hpp"
 
-namespace feedlane::supervisor {
+namespace feedlane::loader {
 
 class Starter {
  public:
   // All arguments must outlive the starter.
-  Starter(const Settings& settings, shm::Segments& segments, monitor::EventQueue& events, ring::Waiter& waiter,
-          CrewOwner& owner, Roster& roster, Deadlines& deadlines)
+  Starter(const supervisor::Settings& settings, shm::Segments& segments, monitor::EventQueue& events,
+          ring::Waiter& waiter, supervisor::Roster& roster, Failure& failure, Dispatcher& dispatcher,
+          supervisor::Deadlines& deadlines)
       : settings_(settings),
         segments_(segments),
         events_(events),
         waiter_(waiter),
-        owner_(owner),
         roster_(roster),
+        failure_(failure),
+        dispatcher_(dispatcher),
         deadlines_(deadlines) {}
-  Status set_up(ChildMain child_main, Error& error);
+  Status set_up(supervisor::ChildMain child_main, Error& error);
   // Whether this process can open the descriptors of all workers. E_LIMIT.
   Status check_descriptors(Error& error) const;
-  [[nodiscard]] Launcher& launcher() { return *launcher_; }
-  [[nodiscard]] const Launcher& launcher() const { return *launcher_; }
+  [[nodiscard]] supervisor::Launcher& launcher() { return *launcher_; }
+  [[nodiscard]] const supervisor::Launcher& launcher() const { return *launcher_; }
 
   // Starts a worker in each empty place that the library fills.
   Status start_missing(Error& error);
@@ -58,7 +61,7 @@ class Starter {
   [[nodiscard]] Error& error() { return error_; }
 
  private:
-  void count_restart(Member::Loss loss);
+  void count_restart(supervisor::Member::Loss loss);
   Status open(std::uint32_t w, os::Fd& theirs, Error& error);
   Status start(std::uint32_t w, Error& error);
   Status start_again(std::uint32_t w, Error& error);
@@ -66,16 +69,17 @@ class Starter {
   bool exceeds_restarts(std::uint32_t w, const Gone& gone);
   void give_up_place(std::uint32_t w, const Gone& gone);
 
-  const Settings& settings_;
+  const supervisor::Settings& settings_;
   shm::Segments& segments_;
   monitor::EventQueue& events_;
   ring::Waiter& waiter_;
-  CrewOwner& owner_;
-  Roster& roster_;
-  Deadlines& deadlines_;
-  std::unique_ptr<Launcher> launcher_;
+  supervisor::Roster& roster_;
+  Failure& failure_;
+  Dispatcher& dispatcher_;
+  supervisor::Deadlines& deadlines_;
+  std::unique_ptr<supervisor::Launcher> launcher_;
   os::Fd self_;  // pidfd of this process
   Error error_;
 };
 
-}  // namespace feedlane::supervisor
+}  // namespace feedlane::loader

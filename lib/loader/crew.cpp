@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles the messages of workers, and their ends.
-#include "supervisor/crew.hpp"
+#include "loader/crew.hpp"
 
 #include <unistd.h>
 
@@ -12,9 +12,14 @@
 #include "shm/shared_read.hpp"
 #include "supervisor/cause.hpp"
 
-namespace feedlane::supervisor {
+namespace feedlane::loader {
 
-Status Crew::set_up(ChildMain child_main, const os::SystemFiles& files, Error& error) {
+using supervisor::Member;
+using supervisor::Peer;
+using supervisor::State;
+using supervisor::Tag;
+
+Status Crew::set_up(supervisor::ChildMain child_main, const os::SystemFiles& files, Error& error) {
   roster_.set_up(settings_.workers, segments_);
   oldest_.resize(settings_.workers);
   files_ = files;
@@ -29,7 +34,7 @@ Status Crew::set_up(ChildMain child_main, const os::SystemFiles& files, Error& e
 }
 
 Status Crew::open_worker(std::int32_t& id, os::Fd& fd, Error& error) {
-  Status s = size() == 0 ? refuse_host(settings_.start, error) : starter_.launcher().open_for_host(error);
+  Status s = size() == 0 ? supervisor::refuse_host(settings_.start, error) : starter_.launcher().open_for_host(error);
   if (s == FEEDLANE_OK) s = handle_events(error);  // frees the places of workers that died
   return s == FEEDLANE_OK ? starter_.open_place(id, fd, error) : s;
 }
@@ -48,7 +53,7 @@ void Crew::handle_result(std::uint32_t w, const std::byte* message) {
   if (m.peer.is_thread()) roster_.unstick(w);  // it answers again
   Error error;
   std::uint64_t blamed = 0;
-  const Status s = owner_.on_result(w, shm::read_once<shm::ResultMessage>(message), blamed, error);
+  const Status s = collector_.collect(w, m.peer.tasks(), shm::read_once<shm::ResultMessage>(message), blamed, error);
   if (s == FEEDLANE_ABANDONED) return;
   if (s != FEEDLANE_OK) return disown(w, blamed, error);
   // Its Ready is waiting in the socket, and a trainer that never has to wait would not receive it.
@@ -66,7 +71,7 @@ void Crew::drain_lane(std::uint32_t w) {
 }
 
 void Crew::handle(const os::Poller::Event& event) {
-  if (owner_.take_event(event)) return;
+  if (wakeups_.handle(event)) return;
   const Tag tag = Tag::unpack(event.tag);
   if (tag.worker >= size()) return;  // not the crew's
   const Peer& peer = roster_.at(tag.worker).peer;
@@ -111,12 +116,12 @@ void Crew::handle_message(std::uint32_t w) {
   const Peer::Message message = receive(w, error);
   switch (message) {
     case Peer::Message::nothing: return;
-    case Peer::Message::attached: return owner_.on_ready();
+    case Peer::Message::attached: return dispatcher_.on_ready();
     case Peer::Message::ready:
       m.was_late = false;
       if (peer.is_thread()) roster_.unstick(w);  // it was stuck because its data set took too long to open
-      return owner_.on_ready();
-    case Peer::Message::cannot_open: return owner_.on_failure(error);
+      return dispatcher_.on_ready();
+    case Peer::Message::cannot_open: return failure_.set(error);
     case Peer::Message::left:
       // The worker can't write any more. A process of the host may continue to run. A child is about to end, and the
       // way it ends shows why.
@@ -155,7 +160,7 @@ void Crew::read_last_messages(std::uint32_t w) {
        message == Peer::Message::attached || message == Peer::Message::ready;) {
     Error error;
     message = roster_.at(w).peer.has_socket() ? receive(w, error) : Peer::Message::nothing;
-    if (message == Peer::Message::cannot_open) owner_.on_failure(error);
+    if (message == Peer::Message::cannot_open) failure_.set(error);
   }
 }
 
@@ -163,8 +168,8 @@ namespace {
 
 Error death_of(std::uint32_t w, const Peer& peer, const Gone& gone, std::int64_t epoch, std::int64_t batch) {
   const char* const why = peer.why_not_attached();
-  Name who;
-  name_process(gone.pid, who);
+  supervisor::Name who;
+  supervisor::name_process(gone.pid, who);
   Error error;
   (void)error.fail(FEEDLANE_E_PEER_DEAD, "worker {}: {}{}{}{}", w, who, gone.how,
                    *why == '\0' ? "" : " before it attached: ", first(280, why));
@@ -202,8 +207,8 @@ void Crew::handle_end(std::uint32_t w) {
   const bool was_ready = peer.state() == State::ready;
   const bool leaves_memory_in_doubt = !peer.has_left() && !peer.is_thread();
   const os::Ending ending = peer.reap();
-  Words how;
-  describe_end(m, ending, settings_, oom_kills, how);
+  supervisor::Words how;
+  supervisor::describe_end(m, ending, settings_, oom_kills, how);
   drain_lane(w);
   roster_.lanes().close(w);
   const std::uint64_t refused = m.refused_task;
@@ -211,7 +216,7 @@ void Crew::handle_end(std::uint32_t w) {
   // A worker that was refused when it attached may have begun a task before it was killed. That task is not to blame.
   const bool counts_kill = had_attached && !m.is_undead() && !m.lost_message;
   const Gone gone{how, peer.pid(), blamed, counts_kill, is_stopping_, leaves_memory_in_doubt};
-  const std::int64_t in_hand = owner_.on_gone(w, gone);
+  const std::int64_t in_hand = dispatcher_.on_gone(w, gone);
   roster_.unstick(w);
   m.end_deadline = os::Deadline::never();
   peer.close(waiter_.poller());
@@ -221,13 +226,13 @@ void Crew::handle_end(std::uint32_t w) {
            : !had_attached   ? Member::Loss::unattached
            : ending.signaled ? Member::Loss::signal
                              : Member::Loss::exit;
-  const Error end = m.died ? death_of(w, peer, gone, owner_.epoch(), in_hand) : leaving_of(w, gone.pid);
+  const Error end = m.died ? death_of(w, peer, gone, dispatcher_.epoch(), in_hand) : leaving_of(w, gone.pid);
   if (m.died) events_.push(FEEDLANE_EVENT_WORKER_DIED, end);
-  if (!is_expected && (owner_.is_work_left() || starter_.launcher().starts_early()))
+  if (!is_expected && (dispatcher_.is_work_left() || starter_.launcher().starts_early()))
     starter_.replace(w, was_ready, gone);
   if (!is_expected && !m.was_given_up && !starter_.launcher().starts_workers())
     events_.push(FEEDLANE_EVENT_WORKER_WANTED, end);
-  owner_.on_ready();
+  dispatcher_.on_ready();
 }
 
-}  // namespace feedlane::supervisor
+}  // namespace feedlane::loader

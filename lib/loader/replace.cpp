@@ -2,10 +2,13 @@
 // Starts replacements for workers that are gone.
 #include <new>
 
+#include "loader/starter.hpp"
 #include "supervisor/cause.hpp"
-#include "supervisor/starter.hpp"
 
-namespace feedlane::supervisor {
+namespace feedlane::loader {
+
+using supervisor::Member;
+
 namespace {
 
 // A place is given up after this many generations in a row that ended before they were ready. A program that is not a
@@ -21,8 +24,8 @@ void tell_of_starts(std::uint32_t w, const Member& m, const Gone& gone, const st
   if (*m.peer.why_not_attached() != '\0') (void)format_to(why, ": {}", first(280, m.peer.why_not_attached()));
   else if (!has_attached && !argv.empty())
     (void)format_to(why, ": is {} a Feedlane worker program?", first(200, argv[0]));
-  Name who;
-  name_process(gone.pid, who);
+  supervisor::Name who;
+  supervisor::name_process(gone.pid, who);
   (void)error.refuse(FEEDLANE_E_INIT, argv.empty() ? "worker" : "config.argv", m.start_failures, max_start_failures,
                      "worker {}: {}{} before it {} ({} times in a row){}", w, who, gone.how,
                      has_attached ? "was ready" : "attached", m.start_failures, why);
@@ -65,8 +68,8 @@ bool Starter::exceeds_restarts(std::uint32_t w, const Gone& gone) {
   const std::uint64_t restarts = segments_.counters()->restarts.load(std::memory_order_relaxed);
   const std::uint64_t needed = restarts + roster_.to_replace();
   if (needed <= settings_.max_restarts) return false;
-  Name who;
-  name_process(gone.pid, who);
+  supervisor::Name who;
+  supervisor::name_process(gone.pid, who);
   Error error;
   (void)error.refuse(
       FEEDLANE_E_RESTARTS, "config.max_restarts", needed, settings_.max_restarts,
@@ -75,7 +78,7 @@ bool Starter::exceeds_restarts(std::uint32_t w, const Gone& gone) {
       w, who, gone.how, restarts, settings_.max_restarts);
   error.worker = static_cast<std::int32_t>(w);
   roster_.at(w).was_given_up = true;
-  owner_.on_failure(error);
+  failure_.set(error);
   return true;
 }
 
@@ -86,7 +89,7 @@ void Starter::give_up_place(std::uint32_t w, const Gone& gone) {
   if (error.code == FEEDLANE_OK) tell_of_starts(w, m, gone, settings_.argv, error);
   error.worker = static_cast<std::int32_t>(w);
   m.was_given_up = true;
-  if (owner_.binds_workers() || !roster_.others_continue(w)) return owner_.on_failure(error);
+  if (dispatcher_.binds_workers() || !roster_.others_continue(w)) return failure_.set(error);
   events_.push(FEEDLANE_EVENT_WARNING, error);
 }
 
@@ -101,7 +104,7 @@ void Starter::start_later(std::uint32_t w, Error& error) {
 // further failure is returned.
 void Starter::start_at_last(std::uint32_t w) {
   Member& m = roster_.at(w);
-  if (!owner_.is_work_left()) {
+  if (!dispatcher_.is_work_left()) {
     m.start_again_ns = 0;  // the next begin starts it
     return;
   }
@@ -111,7 +114,7 @@ void Starter::start_at_last(std::uint32_t w) {
                    m.peer.pid());
   error.worker = static_cast<std::int32_t>(w);
   events_.push(FEEDLANE_EVENT_WORKER_STARTED, error);
-  owner_.on_ready();
+  dispatcher_.on_ready();
 }
 
-}  // namespace feedlane::supervisor
+}  // namespace feedlane::loader

@@ -7,17 +7,22 @@
 #include <csignal>
 #include <new>
 
+#include "loader/crew.hpp"
 #include "os/process.hpp"
-#include "supervisor/crew.hpp"
 
-namespace feedlane::supervisor {
+namespace feedlane::loader {
+
+using supervisor::Member;
+using supervisor::Peer;
+using supervisor::State;
+
 namespace {
 
 // A tracer may still hold workers that have ended. A sanitizer detaches soon, a debugger on its user's command. No
 // event reports this.
-void wait_for_tracers(const CrewOwner& owner) {
-  const os::Deadline until = os::Deadline::after(patience_with_death_ns);
-  while (!os::reap_abandoned() && !owner.is_cut_short() && until.remaining_ns() > 0) (void)::usleep(1000);
+void wait_for_tracers(const Wakeups& wakeups) {
+  const os::Deadline until = os::Deadline::after(supervisor::patience_with_death_ns);
+  while (!os::reap_abandoned() && !wakeups.is_closed() && until.remaining_ns() > 0) (void)::usleep(1000);
 }
 
 }  // namespace
@@ -27,7 +32,7 @@ Status Crew::wait_for_ends(os::Deadline deadline, bool is_interruptible, Error& 
   const auto handle_one = [this](const os::Poller::Event& event) { handle(event); };
   while (roster_.any_there()) {
     const Status s = waiter_.sleep_on_descriptors(deadline, handle_one, error);
-    if (owner_.is_cut_short()) return FEEDLANE_INTERRUPTED;
+    if (wakeups_.is_closed()) return FEEDLANE_INTERRUPTED;
     if (s == FEEDLANE_TIMEOUT || s < 0 || (s == FEEDLANE_INTERRUPTED && is_interruptible)) return s;
     if (deadline.remaining_ns() == 0 && roster_.any_there()) return FEEDLANE_TIMEOUT;
   }
@@ -44,7 +49,7 @@ Status Crew::wait_for_undead(std::int64_t death_ns, Error& error) {
       if (m.is_undead()) last = std::max(last, m.peer.killed_ns() + death_ns);
     const auto handle_one = [this](const os::Poller::Event& event) { handle(event); };
     const Status s = waiter_.sleep_on_descriptors(os::Deadline::at(last), handle_one, error);
-    if (owner_.is_cut_short()) return FEEDLANE_INTERRUPTED;
+    if (wakeups_.is_closed()) return FEEDLANE_INTERRUPTED;
     if (s < 0) return s;
     // As in wait_for_ends: an unread message of a consumer of a shared loader causes an event in every round.
     if (os::now_ns() >= last && std::any_of(roster_.members().begin(), roster_.members().end(), is_undead))
@@ -122,7 +127,7 @@ Status Crew::end(std::int64_t death_ns, Error& error) {
     s = FEEDLANE_OK;
   }
   if (s == FEEDLANE_OK) s = wait_for_undead(death_ns, error);
-  if (s == FEEDLANE_OK) wait_for_tracers(owner_);
+  if (s == FEEDLANE_OK) wait_for_tracers(wakeups_);
   is_stopping_ = false;
   if (s != FEEDLANE_TIMEOUT) return s;
   for (std::uint32_t w = 0; w < size(); w++) {
@@ -135,4 +140,4 @@ Status Crew::end(std::int64_t death_ns, Error& error) {
   return FEEDLANE_E_HUNG;
 }
 
-}  // namespace feedlane::supervisor
+}  // namespace feedlane::loader

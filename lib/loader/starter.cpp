@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens places and starts workers in them, for the library and for the host.
-#include "supervisor/starter.hpp"
+#include "loader/starter.hpp"
 
 #include <unistd.h>
 
@@ -10,10 +10,12 @@
 #include "os/process.hpp"
 #include "shm/shared_read.hpp"
 
-namespace feedlane::supervisor {
+namespace feedlane::loader {
 
-Status Starter::set_up(ChildMain child_main, Error& error) {
-  launcher_ = make_launcher(settings_, std::move(child_main));
+using supervisor::Member;
+
+Status Starter::set_up(supervisor::ChildMain child_main, Error& error) {
+  launcher_ = supervisor::make_launcher(settings_, std::move(child_main));
   Status s = os::open_pidfd(::getpid(), self_, error);
   if (s == FEEDLANE_OK) s = launcher_->set_up(error);
   if (s == FEEDLANE_OK) s = check_descriptors(error);
@@ -28,8 +30,8 @@ Status Starter::open(std::uint32_t w, os::Fd& theirs, Error& error) {
   Member& m = roster_.at(w);
   m.reset_generation();
   m.start_deadline_ns = deadlines_.attach_deadline_ns(launcher_->has_start_deadline());
-  const Status s = m.peer.open(segments_, roster_.lanes().prepare(w), owner_.epoch(), settings_.lifeline, self_.get(),
-                               waiter_.poller(), theirs, error);
+  const Status s = m.peer.open(segments_, roster_.lanes().prepare(w), dispatcher_.epoch(), settings_.lifeline,
+                               self_.get(), waiter_.poller(), theirs, error);
   if (s == FEEDLANE_OK && std::exchange(m.died, false)) count_restart(m.loss);
   return s;
 }
@@ -91,7 +93,7 @@ Status Starter::open_place(std::int32_t& id, os::Fd& fd, Error& error) {
 }
 
 Status Starter::take_offer(os::Fd& fd, Error& error) {
-  return launcher_ == nullptr ? refuse_offer(settings_.start, error) : launcher_->take_offer(fd, error);
+  return launcher_ == nullptr ? supervisor::refuse_offer(settings_.start, error) : launcher_->take_offer(fd, error);
 }
 
 void Starter::close_in_child() {
@@ -99,4 +101,4 @@ void Starter::close_in_child() {
   self_.reset();
 }
 
-}  // namespace feedlane::supervisor
+}  // namespace feedlane::loader

@@ -3,13 +3,19 @@
 #include <cstring>
 #include <string>
 
+#include "loader/crew.hpp"
 #include "os/other_process.hpp"
 #include "shm/shared_read.hpp"
 #include "supervisor/audit.hpp"
 #include "supervisor/cause.hpp"
-#include "supervisor/crew.hpp"
 
-namespace feedlane::supervisor {
+namespace feedlane::loader {
+
+using supervisor::Deadlines;
+using supervisor::Member;
+using supervisor::Peer;
+using supervisor::State;
+using supervisor::TaskRing;
 
 // ---- deadlines ----
 
@@ -44,7 +50,7 @@ void Crew::give_up_start(std::uint32_t w) {
   error.worker = static_cast<std::int32_t>(w);
   if (is_child || peer.has_attached()) {
     if (is_replaced || !starter_.launcher().starts_workers()) events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
-    else owner_.on_failure(error);
+    else failure_.set(error);
   }
   if (peer.is_thread()) {  // a thread can't be ended
     if (is_replaced) stick(w);
@@ -61,14 +67,14 @@ void Crew::give_up_task(std::uint32_t w) {
   Member& m = roster_.at(w);
   Peer& peer = m.peer;
   const std::int64_t for_ns = deadlines_.now_ns() - m.progress_ns;
-  const TaskFacts facts = owner_.facts_of(w, peer.tasks().in_hand(), peer.tasks().row_in_hand());
+  const TaskFacts facts = dispatcher_.facts_of(w, peer.tasks().in_hand(), peer.tasks().row_in_hand());
   const std::string where = peer.is_thread() ? "it is a thread" : os::describe_process(peer.pid());
   Error error;
   (void)error.refuse(FEEDLANE_E_HUNG, "config.task_timeout_ns", for_ns, settings_.task_timeout_ns,
                      "worker {} (pid {}) has made no progress for {} ms with batch {}, sample {}: {}", w, peer.pid(),
                      for_ns / 1'000'000, facts.batch, facts.sample, where);
   error.worker = static_cast<std::int32_t>(w);
-  error.epoch = owner_.epoch();
+  error.epoch = dispatcher_.epoch();
   error.batch = facts.batch;
   error.sample = facts.sample;
   events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
@@ -86,16 +92,16 @@ void Crew::give_up_death(std::uint32_t w) {
   drain_lane(w);  // what it committed counts
   Member& m = roster_.at(w);
   const std::int64_t for_ns = os::now_ns() - m.peer.killed_ns();
-  Words how;
+  supervisor::Words how;
   (void)format_to(how, "is still running {} ms after SIGKILL: {}", for_ns / 1'000'000,
                   os::describe_process(m.peer.pid()));
   const std::uint64_t blamed = m.refused_task != 0 ? m.refused_task : m.peer.tasks().in_hand();
-  const std::int64_t batch = owner_.count_kill(w, blamed, m.peer.pid(), how);
+  const std::int64_t batch = dispatcher_.count_kill(w, blamed, m.peer.pid(), how);
   Error error;
-  (void)error.refuse(FEEDLANE_E_HUNG, "worker", for_ns, patience_with_death_ns, "worker {} (pid {}) {}", w,
+  (void)error.refuse(FEEDLANE_E_HUNG, "worker", for_ns, supervisor::patience_with_death_ns, "worker {} (pid {}) {}", w,
                      m.peer.pid(), how);
   error.worker = static_cast<std::int32_t>(w);
-  error.epoch = batch < 0 ? -1 : owner_.epoch();
+  error.epoch = batch < 0 ? -1 : dispatcher_.epoch();
   error.batch = batch;
   events_.push(FEEDLANE_EVENT_WORKER_HUNG, error);
   stick(w);
@@ -103,14 +109,14 @@ void Crew::give_up_death(std::uint32_t w) {
 
 void Crew::stick(std::uint32_t w) {
   roster_.set_stuck(w);
-  owner_.on_stuck(w);
+  dispatcher_.on_stuck(w);
 }
 
 // ---- audits ----
 
 bool Crew::audit() {
   look();
-  owner_.find_oldest_tasks(oldest_);
+  ledger_.find_oldest(oldest_);
   bool any_news = false;
   for (std::uint32_t w = 0; w < size(); w++) any_news = audit(w, oldest_[w]) || any_news;
   return any_news;
@@ -129,18 +135,18 @@ bool Crew::audit(std::uint32_t w, std::uint64_t oldest) {
   Error error;
   if (check_marks(w, m, marks, roster_.lanes(), oldest, error) != FEEDLANE_OK) {
     std::uint64_t blamed = marks.in_hand;  // the task in hand, if the mark is valid
-    if (!owner_.has_task(w, blamed)) blamed = marks.begun;
-    if (!owner_.has_task(w, blamed)) blamed = oldest;
+    if (ledger_.find(blamed, w) == nullptr) blamed = marks.begun;
+    if (ledger_.find(blamed, w) == nullptr) blamed = oldest;
     disown(w, blamed, error);
     return true;
   }
   // Beginning a task counts as progress. So a worker can extend its deadline at most once per task, whatever it writes.
-  if (marks.begun > m.seen_task && owner_.has_task(w, marks.begun)) m.note_progress(now);
+  if (marks.begun > m.seen_task && ledger_.find(marks.begun, w) != nullptr) m.note_progress(now);
   m.seen_task = marks.begun;
   // Passing over a sample that its shard delivered before counts as progress too, because it takes as long as making
   // the sample did. This extends the deadline at most once per such sample.
   const std::uint64_t passed_over = tasks.passed_over();
-  if (passed_over > m.seen_passed_over && passed_over <= owner_.delivered_by(w)) {
+  if (passed_over > m.seen_passed_over && passed_over <= dispatcher_.delivered_by(w)) {
     m.note_progress(now);
     m.seen_passed_over = passed_over;
   }
@@ -162,9 +168,9 @@ void Crew::disown(std::uint32_t w, std::uint64_t task, const Error& why) {
   m.is_invalid = true;
   m.verdict = error;
   events_.push(FEEDLANE_EVENT_INVALID, error);
-  if (owner_.has_task(w, task)) m.refused_task = task;
+  if (ledger_.find(task, w) != nullptr) m.refused_task = task;
   roster_.lanes().shut(w);
   if (!m.peer.is_ending()) m.peer.cut_off(waiter_.poller());
 }
 
-}  // namespace feedlane::supervisor
+}  // namespace feedlane::loader

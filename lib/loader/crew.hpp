@@ -14,36 +14,45 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "loader/collector.hpp"
+#include "loader/dispatcher.hpp"
+#include "loader/failure.hpp"
+#include "loader/ledger.hpp"
+#include "loader/starter.hpp"
+#include "loader/wakeups.hpp"
 #include "monitor/events.hpp"
 #include "os/limits.hpp"
 #include "os/poller.hpp"
 #include "ring/waiter.hpp"
 #include "shm/segment.hpp"
 #include "supervisor/deadlines.hpp"
-#include "supervisor/owner.hpp"
 #include "supervisor/roster.hpp"
 #include "supervisor/settings.hpp"
-#include "supervisor/starter.hpp"
 
-namespace feedlane::supervisor {
+namespace feedlane::loader {
 
 class Crew {
  public:
   // All arguments must outlive the crew.
-  Crew(const Settings& settings, shm::Segments& segments, monitor::EventQueue& events, ring::Waiter& waiter,
-       Roster& roster, CrewOwner& owner)
+  Crew(const supervisor::Settings& settings, shm::Segments& segments, monitor::EventQueue& events, ring::Waiter& waiter,
+       supervisor::Roster& roster, Ledger& ledger, Failure& failure, Wakeups& wakeups, Collector& collector,
+       Dispatcher& dispatcher)
       : settings_(settings),
         segments_(segments),
         events_(events),
         waiter_(waiter),
         roster_(roster),
-        owner_(owner),
+        ledger_(ledger),
+        failure_(failure),
+        wakeups_(wakeups),
+        collector_(collector),
+        dispatcher_(dispatcher),
         deadlines_(settings),
-        starter_(settings, segments, events, waiter, owner, roster_, deadlines_) {}
+        starter_(settings, segments, events, waiter, roster, failure, dispatcher, deadlines_) {}
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  Status set_up(ChildMain child_main, const os::SystemFiles& files, Error& error);
+  Status set_up(supervisor::ChildMain child_main, const os::SystemFiles& files, Error& error);
   [[nodiscard]] Starter& starter() { return starter_; }
   // Number of workers; 0: the loader is inline.
   [[nodiscard]] std::uint32_t size() const { return roster_.size(); }
@@ -84,7 +93,7 @@ class Crew {
 
  private:
   // crew.cpp
-  Peer::Message receive(std::uint32_t w, Error& error);
+  supervisor::Peer::Message receive(std::uint32_t w, Error& error);
   void handle_message(std::uint32_t w);
   void handle_result(std::uint32_t w, const std::byte* message);
   void read_last_messages(std::uint32_t w);
@@ -107,13 +116,17 @@ class Crew {
   Status wait_for_undead(std::int64_t death_ns, Error& error);
   void kill_all(int signal);
 
-  const Settings& settings_;
+  const supervisor::Settings& settings_;
   shm::Segments& segments_;
   monitor::EventQueue& events_;
   ring::Waiter& waiter_;
-  Roster& roster_;
-  CrewOwner& owner_;
-  Deadlines deadlines_;
+  supervisor::Roster& roster_;
+  Ledger& ledger_;
+  Failure& failure_;
+  Wakeups& wakeups_;
+  Collector& collector_;
+  Dispatcher& dispatcher_;
+  supervisor::Deadlines deadlines_;
   Starter starter_;
   std::vector<std::uint64_t> oldest_;  // used by `audit`
   os::SystemFiles files_;
@@ -122,4 +135,4 @@ class Crew {
   bool is_overdue_ = false;
 };
 
-}  // namespace feedlane::supervisor
+}  // namespace feedlane::loader
