@@ -45,6 +45,15 @@ static int32_t load(void *self, const void *buffer, uint64_t bytes, feedlane_err
 
 static void close_dataset(void *self) { feedlaneGoClose(handle_of(self)); }
 
+int32_t feedlane_go_sample_failed(const feedlane_task *task, uint64_t position, const char *text, uint64_t text_bytes,
+                                  int32_t transient, uintptr_t handle, int64_t *index, int64_t *wait_ns) {
+  feedlane_error failure;
+  feedlane_init(&failure, sizeof failure);
+  failure.code = FEEDLANE_E_SAMPLE;
+  feedlane_go_report(&failure, text, text_bytes, NULL, 0, transient, -1);
+  return feedlane_task_sample_failed(task, position, &failure, substitute, (void *)handle, index, wait_ns, NULL);
+}
+
 void feedlane_go_dataset(uintptr_t handle, int32_t by_batches, int32_t iterable, int32_t saves,
                          feedlane_dataset *table) {
   feedlane_init(table, sizeof *table);

@@ -9,7 +9,6 @@ import "C"
 
 import (
 	"fmt"
-	"time"
 	"unsafe"
 )
 
@@ -247,15 +246,11 @@ type WorkerInfo struct {
 	World      int   // Iterable: Config.World, at least 1; otherwise 1
 	Shard      int64 // Iterable: 0 .. Shards - 1: Rank * Count + ID; inline: Rank
 	Shards     int64 // World * Count; inline: World
-
-	retries int
-	backoff time.Duration
 }
 
 func newWorkerInfo(c *C.feedlane_worker_info) *WorkerInfo {
 	info := &WorkerInfo{ID: int(c.id), Count: int(c.count), Generation: int(c.generation), Seed: uint64(c.seed),
-		Epoch: int64(c.epoch), Rank: int(c.rank), World: int(c.world), Shard: int64(c.shard), Shards: int64(c.shards),
-		retries: int(c.retries), backoff: time.Duration(c.retry_backoff_ns)}
+		Epoch: int64(c.epoch), Rank: int(c.rank), World: int(c.world), Shard: int64(c.shard), Shards: int64(c.shards)}
 	if c.config != nil {
 		info.Config = C.GoBytes(c.config, C.int(c.config_bytes))
 	}

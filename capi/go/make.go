@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Makes the batches of tasks with a data set. Retries, substitutes and samples left out are handled as the library does
-// for callbacks.
+// Makes the batches of tasks with a data set. The library decides what becomes of a sample that fails.
 
 package feedlane
 
@@ -12,20 +11,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/cgo"
 	"runtime/debug"
 	"strings"
 	"time"
 )
 
-// Maximum number of substitutes tried for one sample.
-const maxSubstitutes = 16
-
-// Maximum wait before a retry.
-const longestBackoff = time.Hour
-
 // A maker makes batches of one data set in one worker.
 type maker struct {
-	info    *WorkerInfo
 	dataset Dataset
 	batcher Batcher // nil: sample by sample
 	opened  bool
@@ -57,7 +50,7 @@ func guarded(f func() error) (err error) {
 
 // openDataset opens the data set for a worker.
 func openDataset(dataset Dataset, info *WorkerInfo) (*maker, error) {
-	m := &maker{info: info, dataset: dataset}
+	m := &maker{dataset: dataset}
 	if opener, ok := dataset.(Opener); ok {
 		err := guarded(func() (err error) {
 			m.dataset, err = opener.Open(info)
@@ -127,15 +120,14 @@ func (m *maker) make(task *Task) (int, *failure) {
 }
 
 func (m *maker) makeBatch(task *Task) (int, *failure) {
-	for try := 0; ; try++ {
+	for {
 		err := m.getBatch(task)
 		if err == nil {
 			return task.rows, nil
 		}
-		if _, _, retry := describe(err); !retry || try >= m.info.retries {
+		if status, _ := m.failed(task, wholeBatch, err); status != C.FEEDLANE_AGAIN {
 			return 0, &failure{err, -1}
 		}
-		m.pause(try)
 	}
 }
 
@@ -158,41 +150,43 @@ func (m *maker) get() (err error) {
 	return m.dataset.Get(&m.row)
 }
 
-// rescue handles the first failure of the current row: it retries, takes substitutes, or leaves the sample out, and
-// then returns false. The library refuses to record an outcome that the trainer does not allow.
+// rescue handles the failure of the current row, and returns false if the sample is skipped.
 func (m *maker) rescue(position int, err error) (bool, error) {
-	task, first, seed := m.row.task, m.row.Index, m.row.Seed
-	substituter, _ := m.dataset.(Substituter)
-	outcome, total, retries, substitutes := C.int32_t(C.FEEDLANE_SAMPLE_RETRIED), 0, 0, 0
-	last := err
 	for err != nil {
-		last = err
-		if _, _, retry := describe(err); retry && retries < m.info.retries {
-			m.pause(retries)
-			retries++
-			total++
-		} else if other, ok := m.substitute(substituter, seed, substitutes); ok {
-			m.row.Index, outcome, retries = other, C.FEEDLANE_SAMPLE_SUBSTITUTED, 0
-			substitutes++
-		} else {
-			if record(task, position, C.FEEDLANE_SAMPLE_SKIPPED, total, 0, last) == nil {
-				return false, nil
+		status, index := m.failed(m.row.task, C.uint64_t(position), err)
+		if status != C.FEEDLANE_AGAIN {
+			if status == C.FEEDLANE_OK {
+				err = nil
 			}
 			return false, err
 		}
+		m.row.Index = index
 		err = m.get()
-	}
-	if outcome == C.FEEDLANE_SAMPLE_RETRIED {
-		m.row.Index = first
-	}
-	if refused := record(task, position, outcome, total, m.row.Index, last); refused != nil {
-		return false, last
 	}
 	return true, nil
 }
 
+const wholeBatch C.uint64_t = C.FEEDLANE_WHOLE_BATCH
+
+// failed lets the library decide on a failure. AGAIN: the sample with this index, or the batch, is to be tried now; the
+// wait is over. OK: the sample is skipped.
+func (m *maker) failed(task *Task, position C.uint64_t, err error) (C.int32_t, int64) {
+	text, _, retry := describe(err)
+	handle := cgo.NewHandle(&opened{maker: m})
+	defer handle.Delete()
+	var temporary memory
+	defer temporary.free()
+	var index, wait C.int64_t
+	status := C.feedlane_go_sample_failed(task.c, position, temporary.string(text), C.uint64_t(len(text)), flag(retry),
+		C.uintptr_t(handle), &index, &wait)
+	if status == C.FEEDLANE_AGAIN {
+		time.Sleep(time.Duration(wait))
+	}
+	return status, int64(index)
+}
+
 func (m *maker) substitute(s Substituter, seed uint64, tries int) (other int64, ok bool) {
-	if s == nil || tries >= maxSubstitutes {
+	if s == nil {
 		return 0, false
 	}
 	err := guarded(func() (err error) {
@@ -200,30 +194,6 @@ func (m *maker) substitute(s Substituter, seed uint64, tries int) (other int64, 
 		return err
 	})
 	return other, err == nil
-}
-
-// pause waits before a retry.
-func (m *maker) pause(retry int) {
-	pause := m.info.backoff
-	for ; retry > 0 && pause < longestBackoff; retry-- {
-		pause *= 2
-	}
-	if pause > longestBackoff {
-		pause = longestBackoff
-	}
-	time.Sleep(pause)
-}
-
-// record reports the outcome of a failed sample to the trainer.
-func record(task *Task, position int, outcome C.int32_t, retries int, other int64, failed error) error {
-	text, _, _ := describe(failed)
-	var m memory
-	defer m.free()
-	if status := C.feedlane_task_record(task.c, C.uint64_t(position), outcome, C.FEEDLANE_E_SAMPLE, C.uint32_t(retries),
-		C.int64_t(other), m.string(text), nil); status != C.FEEDLANE_OK {
-		return Status(status)
-	}
-	return nil
 }
 
 // report fills in the error struct of a callback.

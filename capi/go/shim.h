@@ -60,6 +60,9 @@ static inline int feedlane_go_duplicate(int fd) {
 /** The table of a data set in Go, see callbacks.go. `handle` is a cgo.Handle. */
 void feedlane_go_dataset(uintptr_t handle, int32_t by_batches, int32_t iterable, int32_t saves,
                          feedlane_dataset *table);
+/** feedlane_task_sample_failed with the substitutes of a data set in Go. `handle` is a cgo.Handle of an `opened`. */
+int32_t feedlane_go_sample_failed(const feedlane_task *task, uint64_t position, const char *text, uint64_t text_bytes,
+                                  int32_t transient, uintptr_t handle, int64_t *index, int64_t *wait_ns);
 /** The table of a sampler in Go, see custom.go. */
 void feedlane_go_order(uintptr_t handle, int32_t saves, feedlane_sampler_callbacks *table);
 

@@ -62,7 +62,7 @@ typedef struct feedlane_worker_info {
   uint64_t config_bytes;        /**< length of `config` */
   const feedlane_field *fields; /**< as the trainer declared them */
   uint64_t field_count;         /**< number of fields */
-  int32_t retries;              /**< config.retries; in the pull form the worker itself must retry */
+  int32_t retries;              /**< config.retries; for the pull form see feedlane_task_sample_failed */
   int32_t reserved;
   int64_t retry_backoff_ns; /**< wait before the first retry; doubled before each further one */
   int64_t epoch;  /**< the newest epoch begun, 0 before the first. Kept workers outlive epochs, and `seed` is equal in
@@ -180,17 +180,30 @@ FEEDLANE_API int32_t feedlane_task_store(const feedlane_task *task, int32_t kind
 #define FEEDLANE_SAMPLE_SUBSTITUTED 2 /**< another sample took its place */
 #define FEEDLANE_SAMPLE_SKIPPED 3     /**< it was left out; the next sample gets its row */
 
+/** The position for feedlane_task_sample_failed if the failure belongs to no single sample. */
+#define FEEDLANE_WHOLE_BATCH UINT64_MAX
+
 /**
- * For `fetch` and the pull form, which handle failing samples themselves: records the outcome of the sample at
- * `position` among the task's indices (iterable: among the samples taken for this task). Record positions in ascending
- * order, one record per sample. `outcome` is FEEDLANE_SAMPLE_*. `code` and `text` (may be NULL; 223 bytes are kept)
- * describe the last failure. `other` is the index of the substitute.
- *  - E_LIMIT: the loader's policies do not allow the outcome, or there are too many records.
+ * For `fetch` and the pull form, which make all samples of a task: the sample at `position` among the task's indices
+ * (iterable: among the samples taken for this task) has failed. Applies the loader's policies, in this order: a retry,
+ * a substitute, skipping the sample. The library records the outcome, also that of a sample which succeeds after this.
+ * Samples fail in ascending order of position; each may fail several times.
  *
- * Thread safety: one thread at a time.
+ * `failure`: code, text (223 bytes are kept) and transient, as a callback returns them; may be `err`. `substitute` is
+ * called with `user_data`; NULL: there are no substitutes. If it returns INTERRUPTED, so does this function, and
+ * nothing is decided. `*index` is set to the index to try next, `*wait_ns` to the time to wait before. A failed
+ * FEEDLANE_WHOLE_BATCH can only be retried; its tensors, metadata and records are then dropped. `index` may be NULL.
+ *  - AGAIN: try `*index` after `*wait_ns`.
+ *  - 0: the sample is skipped; the next one gets its row.
+ *  - E_SAMPLE: no policy helps: fail the task.
+ *  - E_LIMIT: as E_SAMPLE, because there are too many records.
+ *
+ * Thread safety: one thread at a time. Calls back: data set.
  */
-FEEDLANE_API int32_t feedlane_task_record(const feedlane_task *task, uint64_t position, int32_t outcome, int32_t code,
-                                          uint32_t retries, int64_t other, const char *text, feedlane_error *err);
+FEEDLANE_API int32_t feedlane_task_sample_failed(const feedlane_task *task, uint64_t position,
+                                                 const feedlane_error *failure,
+                                                 feedlane_dataset_substitute_fn substitute, void *user_data,
+                                                 int64_t *index, int64_t *wait_ns, feedlane_error *err);
 
 /** A task that is queued at this worker behind the current one, see feedlane_task_ahead. */
 typedef struct feedlane_ahead {

@@ -6,11 +6,13 @@
 #if FEEDLANE_CXX20
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -53,21 +55,20 @@ class WorkerInfo {
   const feedlane_worker_info* info_;
 };
 
-/** How a failed sample was handled. */
-enum class SampleOutcome : std::int32_t {
-  retried = FEEDLANE_SAMPLE_RETRIED,         /**< a retry succeeded */
-  substituted = FEEDLANE_SAMPLE_SUBSTITUTED, /**< another sample took its place */
-  skipped = FEEDLANE_SAMPLE_SKIPPED,         /**< it was left out; the next sample takes its row */
+/** Argument of Task::sample_failed. */
+struct SampleFailure {
+  std::size_t position = 0;              /**< among the task's indices; iterable: among the task's samples */
+  std::int32_t code = FEEDLANE_E_SAMPLE; /**< status of the failure */
+  bool transient = false;                /**< a retry may succeed */
+  std::string_view text{};               /**< the reason; up to 223 bytes are kept */
+  feedlane_dataset_substitute_fn substitute = nullptr; /**< as feedlane_dataset.substitute; gets `self` */
+  void* self = nullptr;                                /**< for `substitute` */
 };
 
-/** Argument of Task::record. */
-struct SampleRecord {
-  std::size_t position = 0;                       /**< among the task's indices; iterable: among the task's samples */
-  SampleOutcome outcome = SampleOutcome::skipped; /**< how the sample was handled */
-  std::int32_t code = FEEDLANE_E_SAMPLE;          /**< status of its last failure */
-  std::uint32_t retries = 0;                      /**< number of retries */
-  std::int64_t other = 0;                         /**< the index of the sample that took its place */
-  std::string text{};                             /**< the reason; up to 223 bytes are kept */
+/** What to try after a sample has failed. */
+struct Retry {
+  std::int64_t index = 0;          /**< the index: the sample's own, or a substitute */
+  std::chrono::nanoseconds wait{}; /**< the time to wait before */
 };
 
 /** A task queued behind the current one, see Task::ahead. */
@@ -178,17 +179,25 @@ class Task {
     if (status != FEEDLANE_OK) return std::nullopt;
     return Ahead{found.id, found.epoch, found.batch, {found.indices, static_cast<std::size_t>(found.count)}};
   }
-  /** For a `fetch` that handles failing samples itself: records the outcome of one sample. Records come in ascending
-   *  order of positions, one per sample. Throws E_LIMIT if the loader's policies don't allow the outcome. */
-  void record(const SampleRecord& r) const {
-    detail::or_raise([&](Error& error) { record(r, error); });
+  /** For a `fetch`: a sample has failed. Applies the loader's policies and records the outcome, see
+   *  feedlane_task_sample_failed. nullopt: the sample is skipped, and the next one gets its row. Throws E_SAMPLE or
+   *  E_LIMIT if the batch must fail. */
+  [[nodiscard]] std::optional<Retry> sample_failed(const SampleFailure& f) const {
+    return detail::or_raise([&](Error& error) { return sample_failed(f, error); });
   }
   /** Non-throwing form: the error is in `error`. */
-  void record(const SampleRecord& r, Error& error) const noexcept {
-    detail::checked(error, [&](feedlane_error* e) {
-      return feedlane_task_record(task_, r.position, static_cast<std::int32_t>(r.outcome), r.code, r.retries, r.other,
-                                  r.text.c_str(), e);
+  [[nodiscard]] std::optional<Retry> sample_failed(const SampleFailure& f, Error& error) const noexcept {
+    feedlane_error failure = detail::no_error;
+    failure.code = f.code;
+    failure.transient = f.transient ? 1 : 0;
+    detail::copy_text(failure.text, sizeof failure.text, f.text);
+    std::int64_t index = 0;
+    std::int64_t wait_ns = 0;
+    const std::int32_t status = detail::checked(error, [&](feedlane_error* e) {
+      return feedlane_task_sample_failed(task_, f.position, &failure, f.substitute, f.self, &index, &wait_ns, e);
     });
+    if (status != FEEDLANE_AGAIN) return std::nullopt;
+    return Retry{index, std::chrono::nanoseconds(wait_ns)};
   }
   /** The underlying struct of the C interface. */
   [[nodiscard]] const feedlane_task& c() const { return *task_; }

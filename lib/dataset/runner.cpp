@@ -12,12 +12,8 @@
 namespace feedlane::dataset {
 namespace {
 
-// Maximum number of substitutes for one sample.
-constexpr std::uint32_t max_substitutes = 16;
 // Maximum number of consecutive failures while a reopened shard skips delivered samples. The next one fails the shard.
 constexpr std::uint32_t max_failures = 1000;
-// Maximum backoff before a retry.
-constexpr std::uint64_t longest_backoff_ns = std::uint64_t{3600} * 1'000'000'000;
 
 }  // namespace
 
@@ -27,11 +23,6 @@ void set_shard(feedlane_worker_info& info, const shm::Geometry& geometry, std::u
   info.shard = static_cast<std::int64_t>(shm::shard_of(geometry, worker));
   info.shards = static_cast<std::int64_t>(shm::shards_of(geometry));
   info.seed = geometry.base_seed + shm::shard_of(geometry, worker);
-}
-
-std::int64_t backoff_ns(const shm::Geometry& geometry, std::uint32_t retry) {
-  const std::uint64_t first = std::min(geometry.retry_backoff_ns, longest_backoff_ns);
-  return static_cast<std::int64_t>(std::min(first << std::min(retry, 20U), longest_backoff_ns));
 }
 
 Status DatasetRunner::take(const feedlane_dataset* dataset, const char* argument, Error& error) {
@@ -112,7 +103,7 @@ Status DatasetRunner::run_map(Task& task, Progress& p, Pace& pace, Error& error)
       if (const Status s = pace.pause(p.retry_at_ns); s != FEEDLANE_OK) return s;
     p.retry_at_ns = 0;
     Status stop = FEEDLANE_OK;
-    Status s = p.is_smooth() ? get_smooth(task, rows, p, pace, stop, error) : get(task, rows, p, error);
+    Status s = p.attempts.is_first() ? get_smooth(task, rows, p, pace, stop, error) : get(task, rows, p, error);
     if (stop != FEEDLANE_OK || p.position == count) return stop;
     s = s == FEEDLANE_OK ? finish_sample(task, p, true, error) : handle(task, p, error);
     if (s != FEEDLANE_OK) return s;
@@ -151,19 +142,16 @@ Status DatasetRunner::run_fetch(Task& task, Progress& p, Pace& pace, Error& erro
       return s;
     }
     if (s == FEEDLANE_OK) {
+      task.end_sample();
       if (const Status made = check_rows(task, error); made != FEEDLANE_OK) return made;
       p.made = task.rows();
       p.position = p.made + task.skipped();
-      if (p.total_retries != 0) record_whole_batch(task, p);
       return s;
     }
     blame_sample(task, p, error);
-    // A whole batch can be retried, but there is no single sample to skip or to replace.
-    if (!error.transient || p.retries >= task.geometry().retries) {
-      if (p.total_retries != 0) record_whole_batch(task, p);
-      return s;
-    }
-    (void)handle(task, p, error);
+    std::int64_t wait_ns = 0;
+    if (!task.may_try_again(error.transient, last_code_, error.text, wait_ns)) return s;
+    p.retry_at_ns = os::now_ns() + wait_ns;
   }
 }
 
@@ -178,66 +166,42 @@ void DatasetRunner::blame_sample(const Task& task, Progress& p, Error& error) co
 }
 
 Status DatasetRunner::handle(Task& task, Progress& p, Error& error) {
-  const shm::Geometry& g = task.geometry();
-  copy_text(last_text_, sizeof last_text_, error.text);
-  if (error.transient && p.retries < g.retries) {
-    p.retry_at_ns = os::now_ns() + backoff_ns(g, p.retries);
-    p.retries++;
-    p.total_retries++;
-    return FEEDLANE_OK;
+  p.attempts.note(last_code_, error.text);
+  switch (decide(task.geometry(), p.attempts, error.transient,
+                 [&](std::int64_t& other) { return choose_substitute(task, p, other); })) {
+    case Decision::retry: p.retry_at_ns = os::now_ns() + backoff_ns(task.geometry(), p.attempts); return FEEDLANE_OK;
+    case Decision::substitute: return FEEDLANE_OK;
+    case Decision::skip:
+      if (finish_sample(task, p, false, error) == FEEDLANE_OK) return FEEDLANE_OK;
+      error.sample = -1;
+      return FEEDLANE_E_SAMPLE;
+    case Decision::fail: break;
   }
-  if (task.may_substitute() && table_.substitute != nullptr && p.substitutes < max_substitutes &&
-      choose_substitute(task, p, error) == FEEDLANE_OK)
-    return FEEDLANE_OK;
-  if (task.may_skip()) {
-    const Status s = finish_sample(task, p, false, error);
-    if (s != FEEDLANE_OK) error.sample = -1;
-    return s == FEEDLANE_OK ? s : FEEDLANE_E_SAMPLE;
-  }
-  if (p.total_retries != 0) {
-    Error no_room;
-    (void)task.add_record(p.position, shm::SampleOutcome::retried, last_code_, p.total_retries, 0, last_text_, false,
-                          no_room);
-  }
+  Error no_room;
+  if (p.attempts.total_retries != 0)
+    (void)task.add_record(p.position, shm::SampleOutcome::retried, p.attempts, false, no_room);
   return error.code;
 }
 
-// Adds a record of the whole batch after the data set's own records. If there is no room for it, the batch succeeds
-// without it.
-void DatasetRunner::record_whole_batch(Task& task, const Progress& p) {
-  Error no_room;
-  (void)task.add_record(0, shm::SampleOutcome::retried, last_code_, p.total_retries, 0, last_text_, true, no_room);
-}
-
-Status DatasetRunner::choose_substitute(const Task& task, Progress& p, Error& error) {
+// False: there is no substitute, and the sample's error is the one to report.
+bool DatasetRunner::choose_substitute(const Task& task, const Progress& p, std::int64_t& other) {
+  if (table_.substitute == nullptr) return false;
   const feedlane_task& view = task.view();
-  const std::int64_t failed = p.substitutes == 0 ? view.indices[p.position] : p.substitute;
-  const Error reason = error;
-  std::int64_t other = failed;
+  const Attempts& a = p.attempts;
+  const std::int64_t failed = a.substitutes == 0 ? view.indices[p.position] : a.substitute;
+  other = failed;
   reset_report();
-  const Status s = table_.substitute(self_, failed, view.seeds[p.position], p.substitutes, &other, &report_);
-  if (s != FEEDLANE_OK) {
-    error = reason;  // the sample's error is the one to report
-    return s;
-  }
-  p.substitutes++;
-  p.substitute = other;
-  p.retries = 0;
-  return s;
+  return table_.substitute(self_, failed, view.seeds[p.position], a.substitutes, &other, &report_) == FEEDLANE_OK;
 }
 
 Status DatasetRunner::finish_sample(Task& task, Progress& p, bool made, Error& error) {
   Status s = FEEDLANE_OK;
-  if (!made || !p.is_smooth()) {
-    const auto outcome = !made                ? shm::SampleOutcome::skipped
-                         : p.substitutes != 0 ? shm::SampleOutcome::substituted
-                                              : shm::SampleOutcome::retried;
-    s = task.add_record(p.position, outcome, last_code_, p.total_retries, p.substitute, last_text_, false, error);
-  }
+  if (!made || !p.attempts.is_first())
+    s = task.add_record(p.position, made ? p.attempts.outcome() : shm::SampleOutcome::skipped, p.attempts, false,
+                        error);
   if (made) p.made++;
   p.position++;
-  p.retries = p.total_retries = p.substitutes = 0;
-  p.substitute = 0;
+  p.attempts.reset();
   return s;
 }
 
@@ -360,7 +324,7 @@ Status DatasetRunner::save_shard(Task& task, Error& error) {
 
 Status DatasetRunner::get(const Task& task, Rows& rows, const Progress& p, Error& error) {
   const feedlane_task& view = task.view();
-  const std::int64_t index = p.substitutes != 0 ? p.substitute : view.indices[p.position];
+  const std::int64_t index = p.attempts.substitutes != 0 ? p.attempts.substitute : view.indices[p.position];
   renew_report();
   const Status s = table_.get(self_, &rows.at(p.made, index, view.seeds[p.position]), &report_);
   return s == FEEDLANE_OK ? s : refuse_sample(s, index, error);

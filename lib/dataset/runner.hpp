@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "dataset/policy.hpp"
 #include "dataset/rows.hpp"
 #include "dataset/task.hpp"
 #include "feedlane/dataset.h"
@@ -25,29 +26,19 @@ class Pace {
 
 // The progress of a task.
 struct Progress {
-  std::uint64_t position = 0;  // samples finished: made or skipped
-  std::uint64_t made = 0;      // rows
-  // the sample in progress
-  std::uint32_t retries = 0;        // of the current index
-  std::uint32_t total_retries = 0;  // of all indices tried for this sample
-  std::uint32_t substitutes = 0;
-  std::int64_t substitute = 0;
+  std::uint64_t position = 0;    // samples finished: made or skipped
+  std::uint64_t made = 0;        // rows
+  Attempts attempts;             // at the sample in progress
   std::int64_t retry_at_ns = 0;  // 0: at once
   // iterable
   bool shard_started = false;
   std::uint64_t to_skip = 0;   // samples of the shard that were delivered before
   std::uint32_t failures = 0;  // consecutive, while skipping them
   bool is_made = false;        // the batch is complete; a run that ended for lack of memory has only to save its state
-
-  // True if nothing has failed for the sample in progress.
-  [[nodiscard]] bool is_smooth() const { return total_retries == 0 && substitutes == 0; }
 };
 
 // Sets a worker's rank, shard and seed. `worker` is 0 without workers.
 void set_shard(feedlane_worker_info& info, const shm::Geometry& geometry, std::uint32_t worker);
-
-// The backoff before a sample's retry number `retry`, counted from 0.
-std::int64_t backoff_ns(const shm::Geometry& geometry, std::uint32_t retry);
 
 class DatasetRunner {
  public:
@@ -82,8 +73,7 @@ class DatasetRunner {
   // Applies the policies to a sample that failed. OK: the run continues. Otherwise the task fails with `error`.
   Status handle(Task& task, Progress& p, Error& error);
   void blame_sample(const Task& task, Progress& p, Error& error) const;
-  void record_whole_batch(Task& task, const Progress& p);
-  Status choose_substitute(const Task& task, Progress& p, Error& error);
+  bool choose_substitute(const Task& task, const Progress& p, std::int64_t& other);
   // Ends the sample in progress, which was made or skipped.
   Status finish_sample(Task& task, Progress& p, bool made, Error& error);
 
@@ -102,7 +92,6 @@ class DatasetRunner {
   std::vector<char> detail_;      // buffer for callbacks' tracebacks
   std::vector<std::byte> saved_;  // buffer for save
   Status last_code_ = FEEDLANE_OK;
-  char last_text_[sizeof(shm::SampleRecord::text)] = {};  // of the sample in progress
 };
 
 }  // namespace feedlane::dataset

@@ -64,6 +64,7 @@ void Task::open(const shm::TaskMessage& message, const std::int64_t* list, const
       seeds_[i] = row_seed(key, static_cast<std::int64_t>(position));
   }
   set_out();
+  whole_.reset();
   open_ = true;
 }
 
@@ -104,6 +105,8 @@ void Task::set_out() {
   rows_ = message_.rows;
   skipped_ = 0;
   next_record_ = 0;
+  failing_ = no_sample;
+  attempts_.reset();
   publish_tensors();
 }
 
@@ -230,8 +233,8 @@ Status Task::set_state(const void* bytes, std::uint64_t count, Error& error) {
   return FEEDLANE_OK;
 }
 
-Status Task::add_record(std::uint64_t position, shm::SampleOutcome outcome, std::int32_t code, std::uint32_t retries,
-                        std::int64_t substitute, std::string_view text, bool whole, Error& error) {
+Status Task::add_record(std::uint64_t position, shm::SampleOutcome outcome, const Attempts& attempts, bool whole,
+                        Error& error) {
   if (extras_.records >= slot_.record_room || position >= record_limit())
     return error.refuse(FEEDLANE_E_LIMIT, "records", extras_.records, slot_.record_room,
                         "the slot has room for the records of only {} samples", slot_.record_room);
@@ -241,33 +244,81 @@ Status Task::add_record(std::uint64_t position, shm::SampleOutcome outcome, std:
   r = {};
   r.position = static_cast<std::uint32_t>(position);
   r.outcome = static_cast<std::int32_t>(outcome);
-  r.code = code;
-  r.retries = retries;
-  r.substitute = substitute;
+  r.code = attempts.code;
+  r.retries = attempts.total_retries;
+  r.substitute = attempts.substitute;
   r.whole = whole ? 1 : 0;
-  text.copy(r.text, sizeof r.text - 1);
+  copy_text(r.text, sizeof r.text, attempts.text);
   return FEEDLANE_OK;
 }
 
-Status Task::record(std::uint64_t position, std::int32_t outcome, std::int32_t code, std::uint32_t retries,
-                    std::int64_t substitute, std::string_view text, Error& error) {
-  if (outcome < FEEDLANE_SAMPLE_RETRIED || outcome > FEEDLANE_SAMPLE_SKIPPED)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "outcome", outcome,
-                        outcome < FEEDLANE_SAMPLE_RETRIED ? FEEDLANE_SAMPLE_RETRIED : FEEDLANE_SAMPLE_SKIPPED,
-                        "outcome is {}: must be one of FEEDLANE_SAMPLE_...", outcome);
-  if (outcome == FEEDLANE_SAMPLE_SKIPPED && !may_skip())
-    return error.refuse(FEEDLANE_E_LIMIT, "config.skip_budget", 0, 1,
-                        "samples cannot be skipped, because config.skip_budget is 0");
-  if (outcome == FEEDLANE_SAMPLE_SUBSTITUTED && !may_substitute())
-    return error.refuse(FEEDLANE_E_LIMIT, "config.substitute", 0, 1,
-                        "samples cannot be substituted, because config.substitute is 0");
-  const std::uint64_t bound = position < next_record_ ? next_record_ : record_limit() - 1;
+Status Task::fail_sample(std::uint64_t position, const feedlane_error& failure,
+                         feedlane_dataset_substitute_fn substitute, void* self, std::int64_t& index,
+                         std::int64_t& wait_ns, Error& error) {
+  if (position != failing_) end_sample();
   if (position < next_record_ || position >= record_limit())
-    return error.refuse(
-        FEEDLANE_E_ARGUMENT, "position", position, bound,
-        "position is {}: must be at least {} and below {}; records are in order of position, at most one per sample",
-        position, next_record_, record_limit());
-  return add_record(position, static_cast<shm::SampleOutcome>(outcome), code, retries, substitute, text, false, error);
+    return error.refuse(FEEDLANE_E_ARGUMENT, "position", position,
+                        position < next_record_ ? next_record_ : record_limit() - 1,
+                        "position is {}: must be at least {} and below {}; samples fail in order of position, and one "
+                        "that was skipped is finished",
+                        position, next_record_, record_limit());
+  failing_ = position;
+  attempts_.note(failure.code, failure.text);
+  index = is_iterable()                ? static_cast<std::int64_t>(shard_position_ + position)
+          : attempts_.substitutes != 0 ? attempts_.substitute
+                                       : view_.indices[position];
+  wait_ns = 0;
+  Status chosen = FEEDLANE_OK;
+  const auto choose = [&](std::int64_t& other) {
+    if (substitute == nullptr || is_iterable()) return false;
+    feedlane_error ignored{};
+    ignored.size = sizeof ignored;
+    chosen = substitute(self, index, view_.seeds[position], attempts_.substitutes, &other, &ignored);
+    return chosen == FEEDLANE_OK;
+  };
+  const Decision decision = decide(geometry_, attempts_, failure.transient != 0, choose);
+  if (chosen == FEEDLANE_INTERRUPTED) return chosen;
+  const bool has_room = extras_.records < slot_.record_room;
+  switch (decision) {
+    case Decision::retry: wait_ns = backoff_ns(geometry_, attempts_); break;
+    case Decision::substitute: index = attempts_.substitute; break;
+    case Decision::skip: break;
+    case Decision::fail:
+      if (attempts_.total_retries != 0 && has_room)
+        (void)add_record(position, shm::SampleOutcome::retried, attempts_, false, error);
+      failing_ = no_sample;
+      attempts_.reset();
+      return error.fail(FEEDLANE_E_SAMPLE, "{}", first(sizeof failure.text, failure.text));
+  }
+  if (decision != Decision::skip && has_room) return FEEDLANE_AGAIN;  // the record will fit
+  const Status s = add_record(position, shm::SampleOutcome::skipped, attempts_, false, error);
+  failing_ = no_sample;
+  attempts_.reset();
+  return s;
+}
+
+void Task::end_sample() {
+  Error no_room;
+  if (failing_ != no_sample) (void)add_record(failing_, attempts_.outcome(), attempts_, false, no_room);
+  failing_ = no_sample;
+  attempts_.reset();
+}
+
+bool Task::may_try_again(bool is_transient, Status code, const char* text, std::int64_t& wait_ns) {
+  whole_.note(code, text);
+  if (decide_retry(geometry_, whole_, is_transient)) {
+    start_over();
+    wait_ns = backoff_ns(geometry_, whole_);
+    return true;
+  }
+  add_whole_record();
+  return false;
+}
+
+// After the samples' records. If there is no room for it, the batch does without.
+void Task::add_whole_record() {
+  Error no_room;
+  if (whole_.total_retries != 0) (void)add_record(0, shm::SampleOutcome::retried, whole_, true, no_room);
 }
 
 // ---- the description that the trainer reads ----
@@ -275,6 +326,8 @@ Status Task::record(std::uint64_t position, std::int32_t outcome, std::int32_t c
 std::uint64_t Task::describe(std::uint64_t rows) {
   std::uint64_t bytes = 0;
   const auto all = fields_->all();
+  end_sample();
+  add_whole_record();
   if (rows != message_.rows) {
     rows_as_declared_ = -1;
     for (std::size_t f = 0; f < all.size(); f++)

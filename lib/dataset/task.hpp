@@ -10,6 +10,7 @@
 #include "arena/fields.hpp"
 #include "arena/slot.hpp"
 #include "base/error.hpp"
+#include "dataset/policy.hpp"
 #include "feedlane/dataset.h"
 
 namespace feedlane::dataset {
@@ -49,11 +50,18 @@ class Task {
   [[nodiscard]] std::uint64_t rows() const { return rows_; }
 
   // Adds a record of the sample at `position`: one record per sample, in order of position. E_LIMIT: no room.
-  Status add_record(std::uint64_t position, shm::SampleOutcome outcome, std::int32_t code, std::uint32_t retries,
-                    std::int64_t substitute, std::string_view text, bool whole, Error& error);
-  // Like add_record, for a data set with its own policies: checks the arguments.
-  Status record(std::uint64_t position, std::int32_t outcome, std::int32_t code, std::uint32_t retries,
-                std::int64_t substitute, std::string_view text, Error& error);
+  Status add_record(std::uint64_t position, shm::SampleOutcome outcome, const Attempts& attempts, bool whole,
+                    Error& error);
+  // For code that makes the batch itself: applies the policies to the sample at `position`, which has failed. AGAIN:
+  // `index` is to be tried after `wait_ns`. OK: it is skipped. Otherwise the task is to fail; INTERRUPTED: as the
+  // substitute function has returned.
+  Status fail_sample(std::uint64_t position, const feedlane_error& failure, feedlane_dataset_substitute_fn substitute,
+                     void* self, std::int64_t& index, std::int64_t& wait_ns, Error& error);
+  // Ends the sample that was given to fail_sample, if it was made since. Call it before records() and skipped() are read.
+  void end_sample();
+  // The batch as a whole has failed: whether it is to be made again after `wait_ns`. There is no single sample to skip
+  // or to replace.
+  bool may_try_again(bool is_transient, Status code, const char* text, std::int64_t& wait_ns);
   [[nodiscard]] std::uint32_t records() const { return extras_.records; }
   [[nodiscard]] std::uint32_t skipped() const { return skipped_; }
   // Positions must be below this. An iterable task may take more samples than it makes rows.
@@ -82,6 +90,7 @@ class Task {
   void publish_tensors();
   void poison() const;
   void set_out();
+  void add_whole_record();
 
   const arena::Fields* fields_ = nullptr;
   shm::Geometry geometry_{};
@@ -102,6 +111,10 @@ class Task {
   std::uint64_t rows_ = 0;
   std::uint32_t skipped_ = 0;
   std::uint64_t next_record_ = 0;
+  static constexpr std::uint64_t no_sample = UINT64_MAX;
+  std::uint64_t failing_ = no_sample;  // position of the sample that was given to fail_sample
+  Attempts attempts_;                  // at that sample
+  Attempts whole_;                     // at the batch as a whole
   std::uint64_t shard_position_ = 0;
   arena::Extras extras_;
   feedlane_task view_{};

@@ -353,6 +353,7 @@ Status Worker::send_result(Status status, std::uint32_t rows, Error& error) {
 
 Status Worker::commit(std::uint64_t rows, Error& error) {
   if (!task_.is_open()) return error.fail(FEEDLANE_E_STATE, "no task is in progress: call feedlane_worker_next first");
+  task_.end_sample();
   const std::uint64_t skipped = task_.skipped();
   // The number of rows that the task may still have. A map-style batch without rows is one whose samples were all
   // skipped.

@@ -86,6 +86,9 @@ struct F {
   feedlane_task other = fresh<feedlane_task>();
   feedlane_worker_info info = fresh<feedlane_worker_info>();
   feedlane_ahead ahead = fresh<feedlane_ahead>();
+  feedlane_error failure = fresh<feedlane_error>();
+  std::int64_t index = 0;
+  std::int64_t wait_ns = 0;
   feedlane_field full = fresh<feedlane_field>();
   static constexpr std::int64_t slot_bytes = 512 + (64 << 10);
 };
@@ -204,20 +207,22 @@ const Row<F> rows[] = {
             e),
     REFUSES(feedlane_task_store, "after commit", FEEDLANE_E_STALE, "", 0, 0, f.committed(), FEEDLANE_STORE_STATE, "x",
             1, e),
-    REFUSES(feedlane_task_record, "task NULL", FEEDLANE_E_ARGUMENT, "task", 0, 1, nullptr, 0, 1, 0, 0, 0, nullptr, e),
-    REFUSES(feedlane_task_record, "outcome 0", FEEDLANE_E_ARGUMENT, "outcome", 0, 1, f.task(), 0, 0, 0, 0, 0, nullptr,
-            e),
-    REFUSES(feedlane_task_record, "outcome 4", FEEDLANE_E_ARGUMENT, "outcome", 4, 3, f.task(), 0, 4, 0, 0, 0, nullptr,
-            e),
-    REFUSES(feedlane_task_record, "nothing may be skipped", FEEDLANE_E_LIMIT, "config.skip_budget", 0, 1, f.task(), 0,
-            FEEDLANE_SAMPLE_SKIPPED, 0, 0, 0, nullptr, e),
-    REFUSES(feedlane_task_record, "nothing may be substituted", FEEDLANE_E_LIMIT, "config.substitute", 0, 1, f.task(),
-            0, FEEDLANE_SAMPLE_SUBSTITUTED, 0, 0, 0, nullptr, e),
-    REFUSES(feedlane_task_record, "a position past the last", FEEDLANE_E_ARGUMENT, "position", 2, 1, f.task(), 2,
-            FEEDLANE_SAMPLE_RETRIED, 0, 0, 0, nullptr, e),
-    REFUSES(feedlane_task_record, "no room", FEEDLANE_E_LIMIT, "records", 0, 0, f.task(), 0, FEEDLANE_SAMPLE_RETRIED, 0,
-            0, 0, nullptr, e),
-    REFUSES(feedlane_task_record, "after commit", FEEDLANE_E_STALE, "", 0, 0, f.committed(), 0, 1, 0, 0, 0, nullptr, e),
+    REFUSES(feedlane_task_sample_failed, "task NULL", FEEDLANE_E_ARGUMENT, "task", 0, 1, nullptr, 0, &f.failure,
+            nullptr, nullptr, &f.index, &f.wait_ns, e),
+    REFUSES(feedlane_task_sample_failed, "failure NULL", FEEDLANE_E_ARGUMENT, "failure", 0, 1, f.task(), 0, nullptr,
+            nullptr, nullptr, &f.index, &f.wait_ns, e),
+    REFUSES(feedlane_task_sample_failed, "index NULL", FEEDLANE_E_ARGUMENT, "index", 0, 1, f.task(), 0, &f.failure,
+            nullptr, nullptr, nullptr, &f.wait_ns, e),
+    REFUSES(feedlane_task_sample_failed, "wait_ns NULL", FEEDLANE_E_ARGUMENT, "wait_ns", 0, 1, f.task(), 0, &f.failure,
+            nullptr, nullptr, &f.index, nullptr, e),
+    REFUSES(feedlane_task_sample_failed, "no policy", FEEDLANE_E_SAMPLE, "", 0, 0, f.task(), 0, &f.failure, nullptr,
+            nullptr, &f.index, &f.wait_ns, e),
+    REFUSES(feedlane_task_sample_failed, "a whole batch without retries", FEEDLANE_E_SAMPLE, "", 0, 0, f.task(),
+            FEEDLANE_WHOLE_BATCH, &f.failure, nullptr, nullptr, nullptr, &f.wait_ns, e),
+    REFUSES(feedlane_task_sample_failed, "a position past the last", FEEDLANE_E_ARGUMENT, "position", 2, 1, f.task(), 2,
+            &f.failure, nullptr, nullptr, &f.index, &f.wait_ns, e),
+    REFUSES(feedlane_task_sample_failed, "after commit", FEEDLANE_E_STALE, "", 0, 0, f.committed(), 0, &f.failure,
+            nullptr, nullptr, &f.index, &f.wait_ns, e),
     REFUSES(feedlane_task_ahead, "task NULL", FEEDLANE_E_ARGUMENT, "task", 0, 1, nullptr, 0, &f.ahead, e),
     REFUSES(feedlane_task_ahead, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, f.task(), 0, nullptr, e),
     REFUSES(feedlane_task_ahead, "out of size 0", FEEDLANE_E_ABI, "out", 0, sizeof(feedlane_ahead), f.task(), 0,
@@ -247,7 +252,7 @@ const Row<F> forked_rows[] = {
     FORKED(feedlane_task_tensor, f.in_hand, 0, f.shape({1}), nullptr),
     FORKED(feedlane_task_store, f.in_hand, FEEDLANE_STORE_METADATA, "x", 1),
     FORKED(feedlane_task_store, f.in_hand, FEEDLANE_STORE_STATE, "x", 1),
-    FORKED(feedlane_task_record, f.in_hand, 0, 1, 0, 0, 0, nullptr),
+    FORKED(feedlane_task_sample_failed, f.in_hand, 0, &f.failure, nullptr, nullptr, &f.index, &f.wait_ns),
     FORKED(feedlane_task_ahead, f.in_hand, 0, &f.ahead),
     FORKED_ANSWER(feedlane_worker_get_info, f.w(), &f.info),
     FORKED_ANSWER(feedlane_worker_check, f.w()),

@@ -10,6 +10,7 @@
 
 #include "arena/slot.hpp"
 #include "dataset/task.hpp"
+#include "failing.hpp"
 #include "input.hpp"
 #include "loader/loader.hpp"
 #include "os/clock.hpp"
@@ -173,11 +174,8 @@ class Liar {
     task_.open(m, l_.memory().segments.index_list(m.slot), slot);
     std::uint32_t skipped = 0;
     for (std::uint32_t i = 0; i < m.rows; i++) {
-      const std::uint32_t outcome = in.pick(8);
-      if (outcome == 0 || outcome > 3) continue;
-      const Status s =
-          task_.record(i, static_cast<std::int32_t>(outcome), FEEDLANE_E_SAMPLE, in.pick(3), 7, "why", error);
-      if (s == FEEDLANE_OK && outcome == FEEDLANE_SAMPLE_SKIPPED) skipped++;
+      if (in.pick(2) == 0) continue;
+      if (fuzz::fail_sample(in, task_, i) == FEEDLANE_OK) skipped++;
     }
     if (!is_iterable()) r.rows -= skipped;
     if (in.pick(4) == 3) (void)task_.set_metadata("metadata", in.pick(9), error);

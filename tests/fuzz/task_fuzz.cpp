@@ -8,6 +8,7 @@
 
 #include "arena/slot.hpp"
 #include "dataset/runner.hpp"
+#include "failing.hpp"
 #include "input.hpp"
 #include "os/clock.hpp"
 #include "os/event.hpp"
@@ -265,9 +266,7 @@ void content(fuzz::Input& in, dataset::Task& task, int steps) {
       case 3: *task.view().rows = static_cast<std::uint64_t>(in.number()); break;
       default: {
         const auto position = static_cast<std::uint64_t>(in.number());
-        const auto what = static_cast<std::int32_t>(in.number());
-        const std::uint8_t retries = in.u8();
-        (void)task.record(position, what, FEEDLANE_E_SAMPLE, retries, 7, in.text(100), error);
+        (void)fuzz::fail_sample(in, task, position);
         break;
       }
     }

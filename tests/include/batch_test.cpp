@@ -28,7 +28,7 @@ struct Shaping {
   explicit Shaping(const feedlane::WorkerInfo&) {}
   void fetch(const feedlane::Task& task) {
     const auto rows = static_cast<std::int64_t>(task.count()) - 1;
-    task.record({.position = task.count() - 1, .text = "not today"});
+    (void)task.sample_failed({.position = task.count() - 1, .text = "not today"});  // throws without skip_budget
     task.rows(static_cast<std::size_t>(rows));
     for (std::int32_t& x : task.tensor<std::int32_t>(0, {rows, 3})) x = 7;
     for (float& x : task.tensor<float>(1, {rows}, "weight")) x = 0.5f;

@@ -310,7 +310,7 @@ TEST_CASE("metadata and skip records of delivered batches are not repeated after
         std::int64_t row = 0;
         for (std::int64_t i = 0; i < 4; i++, shards.position++)
           if (i != 1) static_cast<std::int64_t*>(task->tensors[0].data)[row++] = shards.position;
-        (void)feedlane_task_record(task, 1, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_OS, 0, 0, "second", err);
+        (void)fail_sample(task, 1, "second");
         return set_rows(task, 3);
       };
     if (by_fetch) s.dataset.next = nullptr;

@@ -298,8 +298,7 @@ void work_by_hand(feedlane_loader* l) {
     }
     std::uint64_t rows = 0;
     for (std::uint64_t taken = 0; rows < task->count && position < 10; position++, taken++)
-      if (position == 4)
-        (void)feedlane_task_record(task, taken, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_OS, 0, 0, "by hand", nullptr);
+      if (position == 4) (void)fail_sample(task, taken, "by hand");
       else static_cast<std::int64_t*>(task->tensors[0].data)[rows++] = info.id * 1000 + position;
     (void)feedlane_task_store(task, FEEDLANE_STORE_STATE, &position, sizeof position, nullptr);
     (void)feedlane_task_commit(task, rows, nullptr);

@@ -58,9 +58,7 @@ struct FetchPolicies : Setup {
   Fetched fetched;
 };
 
-void skip_second(const feedlane_task* task, Fetched& f) {
-  f.left = feedlane_task_record(task, 1, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_OS, 3, 0, "second", nullptr);
-}
+void skip_second(const feedlane_task* task, Fetched& f) { f.left = fail_sample(task, 1, "second"); }
 
 }  // namespace
 
@@ -121,7 +119,7 @@ TEST_CASE(
 }
 
 // promise: policy-whole-retry
-TEST_CASE("a data set that makes whole batches reports skipped samples with records of its own") {
+TEST_CASE("a data set that makes whole batches reports skipped samples one by one") {
   for (const std::int32_t workers : {0, 2}) {
     CAPTURE(workers);
     FetchPolicies p(workers);
@@ -137,7 +135,7 @@ TEST_CASE("a data set that makes whole batches reports skipped samples with reco
     check_rows(taken);
     const std::vector<Told> told = told_of_samples(l.get(), workers);
     REQUIRE(told.size() == 1);
-    CHECK(told[0] == Told(FEEDLANE_EVENT_SAMPLE_SKIPPED, 0, 1, 5, 3, 0, FEEDLANE_E_OS, "second"));
+    CHECK(told[0] == Told(FEEDLANE_EVENT_SAMPLE_SKIPPED, 0, 1, 5, 0, 0, FEEDLANE_E_OS, "second"));
   }
 }
 
@@ -170,9 +168,7 @@ TEST_CASE("a data set that makes whole batches may skip all samples of a batch")
     p.fetched.failing = 0;
     p.fetched.without = {0, 1, 2, 3};
     p.fetched.leave = [](const feedlane_task* task, Fetched& f) {
-      for (std::uint64_t i = 0; i < task->count; i++) {
-        f.left = feedlane_task_record(task, i, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_OS, 0, 0, "all", nullptr);
-      }
+      for (std::uint64_t i = 0; i < task->count; i++) f.left = fail_sample(task, i, "all");
     };
     const Loader l = p.create();
     const std::vector<Taken> taken = take_epoch(l.get(), 0);
@@ -224,7 +220,7 @@ TEST_CASE("a retried whole batch has the records of its last attempt, and a reco
     check_rows(taken);
     const std::vector<Told> told = told_of_samples(l.get(), workers);
     REQUIRE(told.size() == 2);
-    CHECK(told[0] == Told(FEEDLANE_EVENT_SAMPLE_SKIPPED, 0, 1, 5, 3, 0, FEEDLANE_E_OS, "second"));
+    CHECK(told[0] == Told(FEEDLANE_EVENT_SAMPLE_SKIPPED, 0, 1, 5, 0, 0, FEEDLANE_E_OS, "second"));
     CHECK(told[1] == Told(FEEDLANE_EVENT_SAMPLE_RETRIED, 0, 1, -1, 1, 0, FEEDLANE_E_OS, "no connection"));
     CHECK(stats_of(l.get()).invalid_results == 0);
   }
@@ -239,8 +235,7 @@ TEST_CASE("a retried batch is yielded although the records of its samples leave 
     p.config.retries = 1;
     p.config.retry_backoff_ns = 1;
     p.fetched.leave = [](const feedlane_task* task, Fetched&) {
-      for (std::uint64_t i = 0; i < task->count; i++)
-        (void)feedlane_task_record(task, i, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_OS, 1, 0, nullptr, nullptr);
+      for (std::uint64_t i = 0; i < task->count; i++) CHECK(fail_sample(task, i, "", true) == FEEDLANE_AGAIN);
     };
     const Loader l = p.create();
     check_sequence(take_epoch(l.get(), 0), 12, 4);
@@ -250,38 +245,99 @@ TEST_CASE("a retried batch is yielded although the records of its samples leave 
 }
 
 // promise: policy-records
-TEST_CASE("a record that is invalid, not allowed or out of order is refused with the argument's name") {
+TEST_CASE("a failed sample out of order, or outside the batch, is refused with the argument's name") {
   struct Row {
     std::uint64_t position;
-    std::int32_t outcome;
     std::int32_t status;
     const char* argument;
   };
   static const Row rows[] = {
-      {0, 0, FEEDLANE_E_ARGUMENT, "outcome"},
-      {0, 4, FEEDLANE_E_ARGUMENT, "outcome"},
-      {0, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_LIMIT, "config.skip_budget"},
-      {0, FEEDLANE_SAMPLE_SUBSTITUTED, FEEDLANE_E_LIMIT, "config.substitute"},
-      {4, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_ARGUMENT, "position"},
-      {UINT64_MAX, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_ARGUMENT, "position"},
-      {2, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_OK, ""},
-      {2, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_ARGUMENT, "position"},
-      {1, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_ARGUMENT, "position"},
-      {3, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_OK, ""},
+      {4, FEEDLANE_E_ARGUMENT, "position"},
+      {UINT64_MAX - 1, FEEDLANE_E_ARGUMENT, "position"},
+      {2, FEEDLANE_AGAIN, ""},
+      {1, FEEDLANE_E_ARGUMENT, "position"},
+      {2, FEEDLANE_E_ARGUMENT, "position"},
+      {3, FEEDLANE_AGAIN, ""},
+      {3, FEEDLANE_E_SAMPLE, ""},
+      {3, FEEDLANE_E_ARGUMENT, "position"},
   };
   FetchPolicies p(0);
   p.config.retries = 1;
   p.fetched.failing = 0;
   p.fetched.leave = [](const feedlane_task* task, Fetched&) {
     for (const Row& r : rows) {
-      Error e;
       CAPTURE(r.position);
-      CAPTURE(r.outcome);
-      CHECK(feedlane_task_record(task, r.position, r.outcome, -1, 1, 0, "text", &e) == r.status);
+      Error e;
+      CHECK(fail_sample(task, r.position, "text", true, nullptr, nullptr, nullptr, &e) == r.status);
       CHECK(std::string(e.argument) == r.argument);
     }
   };
   const Loader l = p.create();
   check_sequence(take_epoch(l.get(), 0), 12, 4);
   CHECK(told_of_samples(l.get(), 0).size() == 2);
+}
+
+// promise: policy-records
+TEST_CASE("of a data set that makes whole batches, the library decides on failed samples and records the outcome") {
+  struct Answers {
+    std::int32_t status = FEEDLANE_OK;
+    std::vector<std::uint32_t> tries;
+  };
+  const auto answer = [](void* self, std::int64_t failed, std::uint64_t, std::uint32_t tries, std::int64_t* other,
+                         feedlane_error*) {
+    auto& a = *static_cast<Answers*>(self);
+    a.tries.push_back(tries);
+    *other = failed + 100;
+    return a.status;
+  };
+  static feedlane_dataset_substitute_fn substitute;
+  substitute = answer;
+  for (const std::int32_t workers : {0, 2}) {
+    CAPTURE(workers);
+    FetchPolicies p(workers);
+    p.config.retries = 1;
+    p.config.retry_backoff_ns = 5;
+    p.config.substitute = 1;
+    p.config.skip_budget = -1;
+    p.dataset.substitute = answer;
+    p.config.batch_size = 6;
+    p.fetched.failing = 0;
+    p.fetched.without = {2, 3, 4};
+    p.fetched.leave = [](const feedlane_task* task, Fetched& f) {
+      Answers a;
+      std::int64_t index = 0;
+      const auto fail = [&](std::uint64_t position, bool is_transient) {
+        return fail_sample(task, position, "bad", is_transient, substitute, &a, &index);
+      };
+      // Retried, then made.
+      f.left = fail(0, true) == FEEDLANE_AGAIN && index == task->indices[0] && a.tries.empty() ? 0 : 1;
+      // A substitute that fails is retried, and has a substitute.
+      for (const bool is_transient : {false, true, true}) f.left += fail(1, is_transient) == FEEDLANE_AGAIN ? 0 : 1;
+      f.left += index == task->indices[1] + 200 && a.tries == std::vector<std::uint32_t>{0, 1} ? 0 : 1;
+      // At most 16 substitutes, then the sample is skipped.
+      a.tries.clear();
+      std::int32_t status = FEEDLANE_AGAIN;
+      while (status == FEEDLANE_AGAIN) status = fail(2, false);
+      f.left += status == FEEDLANE_OK && a.tries.size() == 16 ? 0 : 1;
+      // No substitute.
+      a.status = FEEDLANE_END;
+      f.left += fail(3, false) == FEEDLANE_OK ? 0 : 1;
+      // The substitute function wants to stop: nothing is decided.
+      a.status = FEEDLANE_INTERRUPTED;
+      f.left += fail(4, false) == FEEDLANE_INTERRUPTED ? 0 : 1;
+      f.left += fail_sample(task, 4, "bad") == FEEDLANE_OK ? 0 : 1;
+    };
+    const Loader l = p.create();
+    const std::vector<Taken> taken = take_epoch(l.get(), 0);
+    REQUIRE(taken.size() == 2);
+    if (workers == 0) CHECK(p.fetched.left == 0);
+    CHECK(taken[1].indices == std::vector<std::int64_t>{6, 207, 11});
+    CHECK(taken[1].skipped == std::vector<std::int64_t>{8, 9, 10});
+    const std::vector<Told> told = told_of_samples(l.get(), workers);
+    REQUIRE(told.size() == 5);
+    CHECK(told[0] == Told(FEEDLANE_EVENT_SAMPLE_RETRIED, 0, 1, 6, 1, 0, FEEDLANE_E_OS, "bad"));
+    CHECK(std::get<0>(told[1]) == FEEDLANE_EVENT_SAMPLE_SUBSTITUTED);
+    for (const std::size_t i : {2U, 3U, 4U}) CHECK(std::get<0>(told[i]) == FEEDLANE_EVENT_SAMPLE_SKIPPED);
+    CHECK(stats_of(l.get()).restarts == 0);
+  }
 }

@@ -87,6 +87,20 @@ std::int32_t wait_fd_of(H* handle, std::int32_t* fd) {
 }
 
 // For `fetch`: the number of rows made.
+// The sample at `position` has failed with E_OS and this text. `index`: what to try next.
+inline std::int32_t fail_sample(const feedlane_task* task, std::uint64_t position, const char* text,
+                                bool is_transient = false, feedlane_dataset_substitute_fn substitute = nullptr,
+                                void* self = nullptr, std::int64_t* index = nullptr, feedlane_error* err = nullptr) {
+  auto failure = fresh<feedlane_error>();
+  failure.code = FEEDLANE_E_OS;
+  failure.transient = is_transient ? 1 : 0;
+  (void)std::snprintf(failure.text, sizeof failure.text, "%s", text);
+  std::int64_t next = 0;
+  std::int64_t wait_ns = 0;
+  return feedlane_task_sample_failed(task, position, &failure, substitute, self, index == nullptr ? &next : index,
+                                     &wait_ns, err);
+}
+
 inline std::int32_t set_rows(const feedlane_task* task, std::uint64_t rows) {
   *task->rows = rows;
   return FEEDLANE_OK;

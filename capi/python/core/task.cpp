@@ -84,18 +84,38 @@ PyObject* metadata(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-PyObject* record(PyObject* self, PyObject* args) {
+// Calls the Python function `self`: another index, or None.
+std::int32_t substitute_by(void* self, std::int64_t failed, std::uint64_t seed, std::uint32_t tries,
+                           std::int64_t* other, feedlane_error*) {
+  const Ref found(PyObject_CallFunction(static_cast<PyObject*>(self), "LKI", static_cast<long long>(failed),
+                                        static_cast<unsigned long long>(seed), static_cast<unsigned int>(tries)));
+  if (found.get() == Py_None) return FEEDLANE_END;
+  const Ref index(found ? PyNumber_Index(found.get()) : nullptr);
+  *other = index ? PyLong_AsLongLong(index.get()) : 0;
+  return PyErr_Occurred() == nullptr ? FEEDLANE_OK : FEEDLANE_INTERRUPTED;
+}
+
+PyObject* sample_failed(PyObject* self, PyObject* args) {
   unsigned long long position = 0;
-  int outcome = 0;
-  unsigned int retries = 0;
-  long long other = 0;
   const char* text = nullptr;
-  if (PyArg_ParseTuple(args, "KiILy:record", &position, &outcome, &retries, &other, &text) == 0) return nullptr;
+  int is_transient = 0;
+  PyObject* substitute = nullptr;
+  if (PyArg_ParseTuple(args, "KypO:sample_failed", &position, &text, &is_transient, &substitute) == 0) return nullptr;
   const feedlane_task* const task = task_of(self);
   if (task == nullptr) return nullptr;
-  if (!check(feedlane_task_record(task, position, outcome, FEEDLANE_E_SAMPLE, retries, other, text, error_room())))
-    return nullptr;
-  Py_RETURN_NONE;
+  auto failure = init<feedlane_error>();
+  failure.code = FEEDLANE_E_SAMPLE;
+  failure.transient = is_transient;
+  PyOS_snprintf(failure.text, sizeof failure.text, "%s", text);
+  std::int64_t index = 0, wait_ns = 0;
+  const std::int32_t status =
+      feedlane_task_sample_failed(task, position, &failure, substitute == Py_None ? nullptr : substitute_by, substitute,
+                                  &index, &wait_ns, error_room());
+  if (status == FEEDLANE_INTERRUPTED) return nullptr;
+  if (status == FEEDLANE_E_SAMPLE) Py_RETURN_FALSE;
+  if (!check(status)) return nullptr;
+  if (status == FEEDLANE_OK) Py_RETURN_NONE;
+  return Py_BuildValue("LL", static_cast<long long>(index), static_cast<long long>(wait_ns));
 }
 
 PyObject* look(PyObject* self, PyObject*) {
@@ -138,8 +158,9 @@ PyMethodDef task_methods[] = {
      "tensor(number, name, (code, bits), shape) -> writable memoryview of the whole tensor's bytes.\n"
      "Valid as long as the task. LimitError: `needed` is the slot_bytes that it takes."},
     {"metadata", metadata, METH_VARARGS, "metadata(bytes): attached to the batch; the last call counts."},
-    {"record", record, METH_VARARGS,
-     "record(position, outcome, retries, other, text): what became of a sample that failed."},
+    {"sample_failed", sample_failed, METH_VARARGS,
+     "sample_failed(position, text, is_transient, substitute) -> (index, wait_ns) to try; None: skipped; False: "
+     "failed."},
     {"is_wanted", look, METH_NOARGS, "is_wanted() -> False: the batch will be dropped. Counts as progress."},
     {"commit", commit, METH_O, "commit(rows) -> whether it was still wanted. ArgumentError: the task goes on."},
     {"fail", fail, METH_VARARGS,

@@ -6,7 +6,7 @@ the library's status, TypeError for an argument of the wrong type, and OverflowE
 field."""
 from _typeshed import ReadableBuffer
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -50,9 +50,6 @@ E_RESTARTS: int
 E_DEVICE: int
 E_UNSUPPORTED: int
 
-SAMPLE_RETRIED: int
-SAMPLE_SUBSTITUTED: int
-SAMPLE_SKIPPED: int
 SHUFFLE_TORCH: int
 SHUFFLE_FEISTEL: int
 SHUFFLE_TORCH_LOADER: int
@@ -433,9 +430,11 @@ class Task:
         slot is too small; `needed` is then the slot_bytes required."""
     def metadata(self, blob: bytes, /) -> None:
         """Attaches these bytes to the batch; the last call replaces earlier ones. Raises LimitError as `tensor` does."""
-    def record(self, position: int, outcome: int, retries: int, other: int, text: bytes, /) -> None:
-        """Records the outcome of the failed sample at `position` among the task's indices: SAMPLE_RETRIED, SAMPLE_SUBSTITUTED
-        by index `other`, or SAMPLE_SKIPPED."""
+    def sample_failed(self, position: int, text: bytes, is_transient: bool,
+                      substitute: Callable[[int, int, int], int | None] | None, /) -> tuple[int, int] | Literal[False] | None:
+        """Decides on the failed sample at `position` among the task's indices. Returns the index to try next and the
+        nanoseconds to wait before; None: the sample is skipped; False: no policy helps. Also raises exceptions of `substitute`,
+        and LimitError if there are too many records."""
     def is_wanted(self) -> bool:
         """Returns False if the batch will be dropped. The call counts as progress for the task's deadline."""
     def commit(self, rows: int, /) -> bool:

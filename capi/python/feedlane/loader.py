@@ -135,7 +135,7 @@ class Loader(feeding.Feeder):
             if self._iterable:
                 raise ValueError("retries, substitute and skip_budget are for map-style data sets, because an iterator "
                                  "that has raised cannot continue")
-            policy = policies.Policy(retries, retry_on, retry_backoff, skip_budget != 0, substitute)
+            policy = policies.Policy(retry_on, substitute)
         batch_dataset.check(dataset, fields=bool(fields), batched=batch_sampler is not None or batch_size is not None,
                             iterable=self._iterable, collate_fn=collate_fn is not None, policy=policy is not None)
         self._job = maker.Job(dataset, batch_sampler is not None or batch_size is not None, self._iterable, drop_last,
@@ -152,7 +152,8 @@ class Loader(feeding.Feeder):
             dispatch=errors.choice("dispatch", dispatch, {"least_loaded": _core.DISPATCH_LEAST_LOADED,
                                                           "round_robin": _core.DISPATCH_ROUND_ROBIN}),
             task_timeout_ns=int(task_timeout * 1e9), max_restarts=max_restarts, retries=retries,
-            retry_backoff_ns=int(retry_backoff * 1e9), substitute=substitute is not None, skip_budget=skip_budget,
+            # In the library 0 is 10 ms.
+            retry_backoff_ns=max(int(retry_backoff * 1e9), int(retries > 0)), substitute=substitute is not None, skip_budget=skip_budget,
             trace=errors.whole("trace", trace, 0, 2**64 - 1), world=world, rank=rank, max_batches=max_batches, **shared)
         self._share_path = None if share_path is None else os.fsencode(share_path)
         self._placement = {"worker_cpus": worker_cpus, "memory_nodes": memory_nodes}

@@ -32,7 +32,7 @@ struct TestPace final : feedlane::dataset::Pace {
 
 // A data set whose callbacks are what a test says, and a task of rows 10, 20, 30, 40 with two fields.
 struct Stage {
-  explicit Stage(std::uint32_t flags = 0) {
+  explicit Stage(std::uint32_t flags = 0, std::uint32_t retries = 0) {
     feedlane_field declared[2] = {};
     for (feedlane_field& f : declared) f.size = sizeof f;
     declared[0].name = "a";
@@ -50,6 +50,7 @@ struct Stage {
     geometry.slot_bytes = geometry.reserved_bytes = payload.size();
     geometry.base_seed = base_seed;
     geometry.flags = flags;
+    geometry.retries = retries;
     geometry.record_rows = static_cast<std::uint32_t>(records.size());
     task.prepare(fields, geometry, 0, nullptr);
     arena::Slot slot;
@@ -86,6 +87,15 @@ struct Stage {
   }
   void with_close() {
     table.close = [](void* self) { static_cast<Stage*>(self)->closed++; };
+  }
+  // As fetch reports it.
+  Status fail_sample(std::uint64_t position, bool is_transient) {
+    feedlane_error failure{};
+    failure.code = FEEDLANE_E_SAMPLE;
+    failure.transient = is_transient ? 1 : 0;
+    std::int64_t index = 0;
+    std::int64_t wait_ns = 0;
+    return task.fail_sample(position, failure, nullptr, nullptr, index, wait_ns, error);
   }
   void take_and_open() {
     REQUIRE(runner.take(&table, "dataset", error) == FEEDLANE_OK);
@@ -188,8 +198,7 @@ TEST_CASE("fetch may take at most two samples from its shard for each wanted row
     Stage s(shm::geometry_iterable | shm::geometry_skip);
     s.with_fetch();
     s.on_fetch = [&](const feedlane_task*, feedlane_error*) {
-      for (std::uint64_t i = 0; i < left_out; i++)
-        CHECK(s.task.record(i, FEEDLANE_SAMPLE_SKIPPED, FEEDLANE_E_SAMPLE, 0, 0, "no", s.error) == FEEDLANE_OK);
+      for (std::uint64_t i = 0; i < left_out; i++) CHECK(s.fail_sample(i, false) == FEEDLANE_OK);
       return FEEDLANE_OK;
     };
     s.take_and_open();
@@ -207,10 +216,10 @@ TEST_CASE("fetch may take at most two samples from its shard for each wanted row
 }
 
 TEST_CASE("a shard resumes with E_INIT if fetch does not reproduce the samples that were delivered") {
-  Stage s(shm::geometry_iterable | shm::geometry_skip);
+  Stage s(shm::geometry_iterable | shm::geometry_skip, 1);
   s.with_fetch();
   s.on_fetch = [&](const feedlane_task*, feedlane_error*) {
-    CHECK(s.task.record(0, FEEDLANE_SAMPLE_RETRIED, FEEDLANE_E_SAMPLE, 1, 0, "no", s.error) == FEEDLANE_OK);
+    CHECK(s.fail_sample(0, true) == FEEDLANE_AGAIN);
     *s.task.view().rows = 0;
     return FEEDLANE_OK;
   };

@@ -108,8 +108,8 @@ feedlane_task_tensor(task, index, full, out, err) =
     ccall((:feedlane_task_tensor, libfeedlane), Int32, (Ptr{feedlane_task}, Int32, Ptr{feedlane_field}, Ptr{feedlane_tensor}, Ptr{feedlane_error}), task, index, full, out, err)
 feedlane_task_store(task, kind, bytes, count, err) =
     ccall((:feedlane_task_store, libfeedlane), Int32, (Ptr{feedlane_task}, Int32, Ptr{Cvoid}, UInt64, Ptr{feedlane_error}), task, kind, bytes, count, err)
-feedlane_task_record(task, position, outcome, code, retries, other, text, err) =
-    ccall((:feedlane_task_record, libfeedlane), Int32, (Ptr{feedlane_task}, UInt64, Int32, Int32, UInt32, Int64, Cstring, Ptr{feedlane_error}), task, position, outcome, code, retries, other, text, err)
+feedlane_task_sample_failed(task, position, failure, substitute, user_data, index, wait_ns, err) =
+    ccall((:feedlane_task_sample_failed, libfeedlane), Int32, (Ptr{feedlane_task}, UInt64, Ptr{feedlane_error}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Int64}, Ptr{Int64}, Ptr{feedlane_error}), task, position, failure, substitute, user_data, index, wait_ns, err)
 feedlane_task_ahead(task, after, out, err) =
     ccall((:feedlane_task_ahead, libfeedlane), Int32, (Ptr{feedlane_task}, UInt64, Ptr{feedlane_ahead}, Ptr{feedlane_error}), task, after, out, err)
 feedlane_worker_fd() =

@@ -145,14 +145,14 @@ extern "C" {
         count: u64,
         err: *mut feedlane_error,
     ) -> i32;
-    pub fn feedlane_task_record(
+    pub fn feedlane_task_sample_failed(
         task: *const feedlane_task,
         position: u64,
-        outcome: i32,
-        code: i32,
-        retries: u32,
-        other: i64,
-        text: *const c_char,
+        failure: *const feedlane_error,
+        substitute: feedlane_dataset_substitute_fn,
+        user_data: *mut c_void,
+        index: *mut i64,
+        wait_ns: *mut i64,
         err: *mut feedlane_error,
     ) -> i32;
     pub fn feedlane_task_ahead(

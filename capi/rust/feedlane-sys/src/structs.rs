@@ -10,6 +10,18 @@ use crate::layout::Member;
 use crate::pool::feedlane_pool;
 use crate::sampler::feedlane_sampler;
 
+/// The type of `feedlane_dataset.substitute`.
+pub type feedlane_dataset_substitute_fn = Option<
+    unsafe extern "C" fn(
+        this: *mut c_void,
+        failed: i64,
+        seed: u64,
+        tries: u32,
+        other: *mut i64,
+        err: *mut feedlane_error,
+    ) -> i32,
+>;
+
 handles! { feedlane_loader feedlane_worker feedlane_rx feedlane_tx feedlane_monitor }
 
 structs! {
@@ -166,16 +178,7 @@ structs! {
                 err: *mut feedlane_error,
             ) -> i32,
         >,
-        pub substitute: Option<
-            unsafe extern "C" fn(
-                this: *mut c_void,
-                failed: i64,
-                seed: u64,
-                tries: u32,
-                other: *mut i64,
-                err: *mut feedlane_error,
-            ) -> i32,
-        >,
+        pub substitute: feedlane_dataset_substitute_fn,
     }
 
     /// The configuration of a loader: its data, its workers, and how it handles failures.

@@ -3,11 +3,10 @@
 //! sample's failure; nothing unwinds into C.
 use std::ffi::{c_void, CStr};
 use std::marker::PhantomData;
-use std::os::raw::c_char;
 
 use crate::element::{Dtype, Element};
 use crate::error::{bytes_at, slice_at, Error, Status};
-use crate::failure::{guarded, let_go, said, Failure, Said};
+use crate::failure::{guarded, let_go, said, say, Failure};
 use crate::field::Field;
 use crate::sys;
 use crate::task::Work;
@@ -214,28 +213,6 @@ impl<'a> Row<'a> {
     /// Writes `value` to every element of a field, which may be a single one.
     pub fn fill<T: Element>(&mut self, field: usize, value: T) -> Result<(), Error> {
         self.field_mut::<T>(field).map(|mut elements| elements.fill(value))
-    }
-}
-
-/// Reports a failure to the library.
-///
-/// # Safety
-/// `err` is the struct that the library gave to the callback.
-unsafe fn say(err: *mut sys::feedlane_error, said: &Said) {
-    // SAFETY: the callback's struct, or NULL.
-    if let Some(err) = unsafe { err.as_mut() } {
-        let room = err.text.len() - 1;
-        for (to, from) in err.text[..room].iter_mut().zip(said.text.bytes()) {
-            *to = from as c_char;
-        }
-        err.transient = said.transient.into();
-        let detail = &said.causes;
-        if !err.detail.is_null() {
-            let fits = detail.len().min(err.detail_cap as usize);
-            // SAFETY: `detail_cap` bytes of room.
-            unsafe { std::ptr::copy_nonoverlapping(detail.as_ptr(), err.detail.cast::<u8>(), fits) };
-            err.detail_len = detail.len() as u64;
-        }
     }
 }
 

@@ -3,7 +3,10 @@
 //! module.
 use std::any::Any;
 use std::fmt;
+use std::os::raw::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use crate::sys;
 
 /// The failure of a data set: any error type, or `"text".into()`.
 pub type Failure = Box<dyn std::error::Error>;
@@ -43,6 +46,28 @@ pub(crate) fn said(failure: Failure) -> Said {
     let transient = failure.is::<Transient>();
     let_go(failure);
     Said { text, causes, transient }
+}
+
+/// Reports a failure to the library.
+///
+/// # Safety
+/// `err` is NULL or valid, with `detail_cap` bytes at `detail` if that is not NULL.
+pub(crate) unsafe fn say(err: *mut sys::feedlane_error, said: &Said) {
+    // SAFETY: the caller's promise.
+    if let Some(err) = unsafe { err.as_mut() } {
+        let room = err.text.len() - 1;
+        for (to, from) in err.text[..room].iter_mut().zip(said.text.bytes()) {
+            *to = from as c_char;
+        }
+        err.transient = said.transient.into();
+        let detail = &said.causes;
+        if !err.detail.is_null() {
+            let fits = detail.len().min(err.detail_cap as usize);
+            // SAFETY: `detail_cap` bytes of room.
+            unsafe { std::ptr::copy_nonoverlapping(detail.as_ptr(), err.detail.cast::<u8>(), fits) };
+            err.detail_len = detail.len() as u64;
+        }
+    }
 }
 
 /// Maximum number of causes listed. The limit also ends a chain in which an error is its own cause.

@@ -78,7 +78,7 @@ pub use sampler::{Distributed, Mixture, Random, Rank, Sampler, Shuffle, Tokens, 
 pub use share::{ConsumerOptions, ConsumerState, ConsumerStats, Lag, Served, Share};
 pub use state::StateInfo;
 pub use stats::{Stats, WorkerState, WorkerStats};
-pub use task::{Ahead, Outcome, Record, Task, Work};
+pub use task::{Ahead, Retry, Task, Work};
 pub use tensor::{Tensor, TensorMut};
 pub use values::{Values, ValuesMut};
 pub use worker::{run_shard_worker, run_worker, shard_worker_main, worker_descriptor, worker_main, NextTask, Worker};

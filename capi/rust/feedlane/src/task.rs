@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Batches to make: the tasks of a data set that makes full batches, and of a worker in the pull form.
+use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::ptr::{null, null_mut};
+use std::ptr::{addr_of_mut, null, null_mut};
+use std::time::Duration;
 
 use crate::args::c_text;
 use crate::element::Element;
 use crate::error::{bytes_at, call, slice_at, Error, Status};
+use crate::failure::{guarded, said, say, Failure};
 use crate::field::Field;
 use crate::sys;
 use crate::tensor::{slice_at_mut, TensorMut};
@@ -207,21 +210,52 @@ impl<'a> Work<'a> {
         Some(f(self, memory))
     }
 
-    /// For [`Dataset::fetch`](crate::Dataset::fetch) and the pull form: records the outcome of the failed sample at
-    /// `position` of `indices`. Record positions in ascending order, one record per sample. E_LIMIT: the loader's
-    /// policies do not allow the outcome.
-    pub fn record(&mut self, position: usize, record: &Record<'_>) -> Result<(), Error> {
-        let (outcome, other) = match record.outcome {
-            Outcome::Retried => (sys::FEEDLANE_SAMPLE_RETRIED, 0),
-            Outcome::Substituted(index) => (sys::FEEDLANE_SAMPLE_SUBSTITUTED, index),
-            Outcome::Skipped => (sys::FEEDLANE_SAMPLE_SKIPPED, 0),
-        };
-        let (text, place, code) = (c_text(record.text), position as u64, Status::SAMPLE.0);
-        // SAFETY: the task is current; the text is copied.
-        call(|err| unsafe {
-            sys::feedlane_task_record(self.raw, place, outcome, code, record.retries, other, text.as_ptr(), err)
-        })
-        .map(drop)
+    /// For [`Dataset::fetch`](crate::Dataset::fetch) and the pull form: the sample at `position` of `indices` has failed.
+    /// Applies the loader's policies, in this order: a retry (if the failure is [`Transient`](crate::Transient)), a
+    /// substitute, skipping the sample. The library records the outcome. Samples fail in ascending order of position.
+    /// `substitute` is called as [`Dataset::substitute`](crate::Dataset::substitute).
+    ///
+    /// `None`: the sample is skipped, and the next one gets its row. E_SAMPLE, E_LIMIT: no policy helps; return this error.
+    pub fn sample_failed<S>(
+        &mut self,
+        position: usize,
+        failure: impl Into<Failure>,
+        mut substitute: S,
+    ) -> Result<Option<Retry>, Error>
+    where
+        S: FnMut(i64, u64, u32) -> Option<i64>,
+    {
+        unsafe extern "C" fn ask<S: FnMut(i64, u64, u32) -> Option<i64>>(
+            this: *mut c_void,
+            failed: i64,
+            seed: u64,
+            tries: u32,
+            other: *mut i64,
+            _err: *mut sys::feedlane_error,
+        ) -> i32 {
+            // SAFETY: `substitute` of the function below, which nothing else uses during the call.
+            let substitute = unsafe { &mut *this.cast::<S>() };
+            match guarded(|| Ok(substitute(failed, seed, tries))) {
+                Ok(Some(index)) => {
+                    // SAFETY: room for one index.
+                    unsafe { *other = index };
+                    sys::FEEDLANE_OK
+                }
+                _ => sys::FEEDLANE_END,
+            }
+        }
+        let mut report = sys::feedlane_error::new();
+        report.code = Status::SAMPLE.0;
+        // SAFETY: a local struct without a buffer for details.
+        unsafe { say(&mut report, &said(failure.into())) };
+        let (mut index, mut wait_ns, this) = (0, 0, addr_of_mut!(substitute).cast());
+        // SAFETY: the task is current; `ask` gets the closure that it is made for, during this call only.
+        let status = call(|err| unsafe {
+            let (task, place) = (self.raw, position as u64);
+            sys::feedlane_task_sample_failed(task, place, &report, Some(ask::<S>), this, &mut index, &mut wait_ns, err)
+        })?;
+        let retry = Retry { index, wait: Duration::from_nanos(wait_ns.unsigned_abs()) };
+        Ok(if status == Status::AGAIN { Some(retry) } else { None })
     }
 
     /// The first queued task with an id above `after` (0: the first of all), so that a data set can start reading
@@ -259,25 +293,13 @@ pub struct Ahead {
     pub indices: Vec<i64>,
 }
 
-/// The outcome of a sample that failed.
+/// What to try after a failed sample, see [`Work::sample_failed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The sample failed, then succeeded.
-    Retried,
-    /// The sample with this index took its place.
-    Substituted(i64),
-    /// It was left out; the next sample gets its row.
-    Skipped,
-}
-
-/// For [`Work::record`].
-#[derive(Clone, Copy, Debug)]
-pub struct Record<'a> {
-    pub outcome: Outcome,
-    /// Number of retries.
-    pub retries: u32,
-    /// The text of the last failure; 223 bytes are kept.
-    pub text: &'a str,
+pub struct Retry {
+    /// The sample's own index, or a substitute.
+    pub index: i64,
+    /// The time to wait before.
+    pub wait: Duration,
 }
 
 /// A task of [`Worker::next_task`](crate::Worker::next_task). Dropping it without a commit fails it.
@@ -329,9 +351,17 @@ impl Task<'_> {
         self.work.set_state(bytes)
     }
 
-    /// See [`Work::record`].
-    pub fn record(&mut self, position: usize, record: &Record<'_>) -> Result<(), Error> {
-        self.work.record(position, record)
+    /// See [`Work::sample_failed`].
+    pub fn sample_failed<S>(
+        &mut self,
+        position: usize,
+        failure: impl Into<Failure>,
+        substitute: S,
+    ) -> Result<Option<Retry>, Error>
+    where
+        S: FnMut(i64, u64, u32) -> Option<i64>,
+    {
+        self.work.sample_failed(position, failure, substitute)
     }
 
     /// See [`Work::with_scratch`].

@@ -4,8 +4,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use feedlane::{
-    Ahead, Dataset, EventKind, Failure, Handle, Loader, Next, NextTask, Outcome, Pool, PoolOptions, Receiver, Record,
-    RingConfig, Row, Sampler, Sender, Status, Work, Worker, WorkerInfo,
+    Ahead, Dataset, EventKind, Failure, Handle, Loader, Next, NextTask, Pool, PoolOptions, Receiver, RingConfig, Row,
+    Sampler, Sender, Status, Transient, Work, Worker, WorkerInfo,
 };
 
 type Checked = Result<(), Failure>;
@@ -26,10 +26,15 @@ impl Dataset for Picky {
 
     fn fetch(&mut self, work: &mut Work<'_>) -> Result<(), Failure> {
         let indices = work.indices().to_vec();
-        work.record(1, &Record { outcome: Outcome::Skipped, retries: 0, text: "unreadable" })?;
-        work.record(3, &Record { outcome: Outcome::Substituted(77), retries: 2, text: "torn" })?;
+        assert_eq!(work.sample_failed(1, "unreadable", |_, _, _| None)?, None);
+        let torn = || Transient("torn".into());
+        let other = |failed, _, tries| if tries == 0 { Some(failed + 70) } else { panic!("asked twice") };
+        let again = work.sample_failed(3, torn(), other)?.expect("a retry");
+        assert_eq!((again.index, again.wait.as_millis()), (indices[3], 1));
+        let again = work.sample_failed(3, torn(), other)?.expect("a substitute");
+        assert_eq!((again.index, again.wait.as_millis()), (indices[3] + 70, 0));
         work.set_rows(3)?;
-        let made = [indices[0], indices[2], 77];
+        let made = [indices[0], indices[2], again.index];
         (0..3).try_for_each(|row| work.write_at(0, row, &made[row..][..1]))?;
         Ok(())
     }
@@ -43,6 +48,8 @@ fn a_data_set_that_runs_on_a_thread_says_what_became_of_its_samples() -> Checked
         .field::<i64>("index", &[])
         .batch_size(4)
         .substitute(true)
+        .retries(1)
+        .retry_backoff_ns(Duration::from_millis(1))
         .skip_budget(-1)
         .workers(1)
         .threads()
@@ -51,7 +58,7 @@ fn a_data_set_that_runs_on_a_thread_says_what_became_of_its_samples() -> Checked
     let thread = std::thread::spawn(move || handle.run_local());
     for (i, batch) in loader.epoch(0)?.enumerate() {
         let (batch, first) = (batch?, 4 * i as i64);
-        assert_eq!(batch.indices(), [first, first + 2, 77]);
+        assert_eq!(batch.indices(), [first, first + 2, first + 73]);
         assert_eq!(batch.skipped(), [first + 1]);
         assert_eq!(batch.tensor(0)?.values::<i64>()?.to_vec(), batch.indices());
     }
