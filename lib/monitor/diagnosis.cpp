@@ -344,9 +344,10 @@ class Interval {
       const auto now = static_cast<double>(workers());
       const std::string takes = duration(trainer_ns());
       if (wanted > 16 * now)
-        advice =
-            text_of("make the data set faster: the trainer takes %s per batch, and more workers alone cannot keep up",
-                    takes.c_str());
+        advice = text_of(
+            "make the data set faster; each further worker helps as well if a processor is available for it: the "
+            "trainer takes %s per batch, as fast as about %.0f workers",
+            takes.c_str(), wanted);
       else if (wanted > now)
         advice = text_of(
             "make the data set faster, or use %.0f workers instead of %zu if enough processors are available: the "

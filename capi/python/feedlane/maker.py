@@ -84,7 +84,8 @@ def get_shard() -> tuple[int, int]:
 
 def sample_seed() -> int | None:
     """Returns the 64-bit seed of the sample that is being made. It is the same in any worker, and after a crash or a resume.
-    None: called outside __getitem__, or in an iterable data set."""
+    None: called outside __getitem__, in an iterable data set, or in a DataLoader without workers. It works in the data set of a
+    Loader and of a DataLoader."""
     return _core.seed() if _seeds.now is None else _seeds.now
 
 
