@@ -50,7 +50,7 @@ typedef struct feedlane_loader_config {
       *dataset; /**< inline (workers 0) and fork: required; thread: for feedlane_worker_run; otherwise NULL */
   const feedlane_field *fields; /**< elements are fields[0].size bytes apart; NULL only with slot_bytes */
   uint64_t field_count;         /**< 1 .. FEEDLANE_MAX_TENSORS; 0 if the data set shapes all tensors */
-  int64_t batch_size;           /**< 0 means 1; or FEEDLANE_UNBATCHED; must be 0 with a batch sampler */
+  int64_t batch_size;           /**< 0 is the same as 1; FEEDLANE_UNBATCHED is allowed; 0 with a batch sampler */
   int64_t iterable_length;      /**< iterable: expected number of samples, more cause a warning; 0: unknown */
   int32_t drop_last;            /**< 1: an incomplete last batch is dropped */
   int32_t iterable;             /**< 1: no sampler; each worker iterates its own shard; dispatch is round-robin */

@@ -96,8 +96,8 @@ FEEDLANE_API int32_t feedlane_rx_receive(feedlane_rx *rx, void *messages, uint32
  */
 FEEDLANE_API int32_t feedlane_rx_arm(feedlane_rx *rx, int32_t *fd);
 /**
- * Ends the ring: senders get E_PEER_DEAD from their next wait. Closes the receiving end, waits until a call of another
- * thread has returned and frees it. `*rx` becomes NULL. NULL is allowed.
+ * Ends the ring: senders get E_PEER_DEAD from their next wait. Closes the receiving end, waits until any call in
+ * another thread has returned, and then frees the receiver. `*rx` becomes NULL. NULL is allowed.
  *
  * Thread safety: one thread at a time.
  */
@@ -160,8 +160,8 @@ FEEDLANE_API int32_t feedlane_tx_commit(feedlane_tx *tx, uint32_t count, feedlan
 FEEDLANE_API int32_t feedlane_tx_send(feedlane_tx *tx, const void *messages, uint32_t count, int64_t timeout_ns,
                                       uint32_t *sent, feedlane_error *err);
 /**
- * Leaves the ring: the receiver still gets all committed messages. Closes the sending end, waits until a call of
- * another thread has returned and frees it. `*tx` becomes NULL. NULL is allowed.
+ * Leaves the ring: the receiver still gets all committed messages. Closes the sending end, waits until any call in
+ * another thread has returned, and then frees the sender. `*tx` becomes NULL. NULL is allowed.
  *
  * Thread safety: one thread at a time.
  */

@@ -33,7 +33,7 @@ extern "C" {
 /** A consumer's place. */
 typedef struct feedlane_consumer_config {
   size_t size;
-  int32_t id;             /**< the place, with share deal the rank; -1: any free place. feedlane_init sets 0 */
+  int32_t id;             /**< the place (if `share` is deal: the rank); -1: any free place. feedlane_init sets 0 */
   int32_t lag;            /**< FEEDLANE_LAG_*; share deal: not OBSERVE */
   int64_t evict_after_ns; /**< with FEEDLANE_LAG_EVICT; 0: 60 s */
 } feedlane_consumer_config;

@@ -23,13 +23,13 @@ extern "C" {
  */
 FEEDLANE_API int32_t feedlane_worker_fd(void);
 /**
- * Becomes a worker of the trainer at the other end of `fd` or, with fd -1, in thread mode, of the loader `l` of this
- * process. `l` is NULL if `fd` is given. Calls on the worker may come from any thread, one at a time.
+ * Becomes a worker: of the trainer at the other end of `fd`, or, if fd is -1 (thread mode), of this process's loader
+ * `l`. `l` is NULL if `fd` is given. Calls on the worker may come from any thread, one at a time.
  *
  * The library takes ownership of `fd` in every case and makes it close-on-exec. If `fd` is 0, 1 or 2, the library moves
  * it to a higher number and closes `fd`, so that nothing is printed into it. From then on the kernel kills this process
  * when the trainer dies (but see feedlane_loader_config.no_lifeline). It does not kill programs that this process has
- * started; these must request PR_SET_PDEATHSIG themselves. A worker of `l` keeps the loader's memory until it is
+ * started; these must request PR_SET_PDEATHSIG themselves. The memory of loader `l` is kept until its worker is
  * destroyed.
  *  - END, with `l`: no worker is missing. The call does not wait.
  *  - TIMEOUT: the trainer did not answer in time.
@@ -127,8 +127,8 @@ FEEDLANE_API int32_t feedlane_task_fail(const feedlane_task *task, int64_t posit
 FEEDLANE_API int32_t feedlane_worker_run(int32_t fd, feedlane_loader *l, const feedlane_dataset *dataset,
                                          feedlane_error *err);
 /**
- * Leaves: closes the worker, waits until a call of another thread has returned and frees it. `*w` becomes NULL. NULL is
- * allowed.
+ * Leaves: closes the worker, waits until any call in another thread has returned, and then frees the worker. `*w`
+ * becomes NULL. NULL is allowed.
  *
  * Thread safety: one thread at a time. Calls back: sampler.
  */

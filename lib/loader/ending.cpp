@@ -85,8 +85,8 @@ void Crew::ask_to_end() noexcept {
   is_stopping_ = false;
 }
 
-// Kills the children. Other tied workers are killed when the destructor cuts their lifelines. Untied ones, and threads,
-// end with their next task.
+// Kills the children. Other workers with a lifeline are killed when the destructor cuts it. Workers without one, and
+// threads, end when they next ask for a task.
 void Crew::abandon() noexcept {
   if (roster_.any_there()) ask_to_end();
   for (Member& m : roster_.members())

@@ -66,7 +66,8 @@ class Waiter {
     const os::Deadline limited = has_flag_ ? sleeper_.limit(deadline) : deadline;
     return wait(limited, deadline, handle, error);
   }
-  // Like sleep, with a deadline known in advance. If it has passed, only handles pending events, without the flag.
+  // Like sleep, with a deadline known in advance. If the deadline has passed, it handles the pending events only, and
+  // does not set the flag.
   template <class Ready, class Handle>
   Status sleep_until(os::Deadline deadline, Ready&& ready, Handle&& handle, Error& error) {
     if (deadline.remaining_ns() == 0) return wait(deadline, deadline, handle, error);

@@ -116,7 +116,7 @@ void Link::tell_evicted() {
 }
 
 void Link::tell_short() {
-  // Relaxed: see tell_evicted. A consumer that reads an old value of one of the two waits until the doorbell.
+  // Relaxed: see tell_evicted. If a consumer reads an old value of either, it waits until the doorbell rings.
   shm::Word64& after = block().short_after;
   shm::Word64& at = block().short_returns;
   if (after.load(std::memory_order_relaxed) == newest_ && at.load(std::memory_order_relaxed) == seen_returns_) return;

@@ -13,7 +13,9 @@
 
 using namespace feedlane::test;
 
-TEST_CASE("the batches of bare workers come whole, once and in order, with 1, 2 and 4 workers, kept or not") {
+TEST_CASE(
+    "batches of bare workers arrive whole, once and in order, with 1, 2 and 4 workers, whether workers are kept or "
+    "not") {
   for (const std::int32_t workers : {1, 2, 4})
     for (const std::int32_t keep : {0, 1}) {
       CAPTURE(workers);

@@ -131,7 +131,7 @@ TEST_CASE("an unfinished batch is abandoned when a new epoch begins") {
   CHECK(stats_of(l.get()).slots_free == stats_of(l.get()).slots);
 }
 
-TEST_CASE("one or more interrupts before next end only that one call") {
+TEST_CASE("interrupt() called one or more times before next() ends only that one call of next()") {
   Setup s(4, 2);
   const Loader l = s.create();
   begin(l.get(), 0);

@@ -10,7 +10,7 @@
 
 using namespace feedlane::test;
 
-TEST_CASE("ready is allowed once and only before next") {
+TEST_CASE("ready() may be called only once, and only before next()") {
   Pair p(2, 1, [](int fd, Findings& f) {
     const Worker w = attach(fd, f);
     const feedlane_task* task = nullptr;

@@ -77,7 +77,8 @@ TEST_CASE("out of order, each batch is yielded when it is finished, and a slow b
 }
 
 // promise: order-window, order-in-order, torch-slow-sample
-TEST_CASE("in order, next waits for a slow batch, and workers meanwhile make only the other batches of the window") {
+TEST_CASE(
+    "with ordered delivery, next() waits for a slow batch while workers make only the other batches of the window") {
   Slow slow(20, 2);
   const Loader l = slow.setup.create();
   begin(l.get(), 0);

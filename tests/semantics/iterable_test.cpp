@@ -68,7 +68,7 @@ TEST_CASE("each row of a shard has its number within the shard as index, and a s
 }
 
 // promise: shard-order
-TEST_CASE("in order, next waits for a slow shard, so the order of batches doesn't depend on timing") {
+TEST_CASE("with ordered delivery, next() waits for a slow shard, so the order of batches doesn't depend on timing") {
   Iterable s({9, 9}, 3);
   const Gate gate;
   s.shards.gate_fd = gate.fd();

@@ -95,7 +95,7 @@ TEST_CASE("a data set may give each batch another shape") {
 }
 
 // promise: loader-shapes
-TEST_CASE("a batch with fewer rows than requested has declared tensors with as few rows") {
+TEST_CASE("if a batch has fewer rows than requested, its declared tensors have that number of rows") {
   for (const std::int32_t workers : {0, 2})
     for (const std::uint64_t rows : {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{4}}) {
       CAPTURE(workers);

@@ -179,7 +179,9 @@ TEST_CASE("every: the state after a batch is the same on every consumer, and res
 }
 
 // promise: share-state
-TEST_CASE("deal: the state after a batch is that after its whole round, and is the same on every consumer") {
+TEST_CASE(
+    "deal: the state saved after a batch equals the state after the batch's whole round, and is the same on every "
+    "consumer") {
   Shuffled s;
   const std::vector<Taken> expected = plain_epochs(s, 1)[0];
   for (const std::size_t after : {1U, 3U, 5U}) {  // of 5 batches a consumer

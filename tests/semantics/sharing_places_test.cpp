@@ -251,7 +251,9 @@ TEST_CASE("a place takes one consumer, and a join by a descriptor that leads to 
 }
 
 // promise: share-epochs
-TEST_CASE("a consumer can begin an epoch once and none before the feeder's, and its next skips earlier epochs") {
+TEST_CASE(
+    "a consumer can begin each epoch only once and not before the feeder begins it, and its next() skips earlier "
+    "epochs") {
   Shuffled s(15);
   const Epochs expected = plain_epochs(s, 8);
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
@@ -323,7 +325,8 @@ TEST_CASE(
 }
 
 // promise: share-repeats-end
-TEST_CASE("a consumer's next returns END again until its next begin, whatever epoch the feeder is in") {
+TEST_CASE(
+    "after END, a consumer's next() returns END until the consumer calls begin(), whatever epoch the feeder is in") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
   const Loader l = join_here(feeder.get());

@@ -283,7 +283,7 @@ TEST_CASE("the feeder's descriptor becomes readable if another call handles a me
 }
 
 // promise: share-event-loops
-TEST_CASE("a feeder lists its consumers as of one point in time until the list is read from its start again") {
+TEST_CASE("a feeder's list of consumers is a snapshot, renewed only when the list is next read from its start") {
   Shuffled s;
   const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 2).create();
   const Loader first = join_here(feeder.get());

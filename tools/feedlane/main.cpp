@@ -26,10 +26,13 @@ constexpr int exit_skipped = 77;  // as test programs say it
 
 constexpr Measurement measurements[] = {
     {"floor", "Send a cache line of 56 bytes between two processes", bench::floor},
-    {"ring", "Send messages through a ring, compared with a single cache line between two processes", bench::ring},
-    {"handoff", "Pass batches from workers to a trainer, compared with threads that copy into the same slots",
+    {"ring",
+     "Measure messages sent through a ring, and compare them with a single cache line passed between two processes",
+     bench::ring},
+    {"handoff",
+     "Measure batches passed from workers to a trainer, and compare them with threads that copy into the same slots",
      bench::handoff},
-    {"startup", "Time the first batch, the next epoch and the end", bench::startup},
+    {"startup", "Measure how long the first batch, the next epoch and the shutdown take", bench::startup},
     {"device", "Copy batches to a GPU from registered slots and from other memory; skipped without a GPU",
      bench::device, bench::device_missing},
 };
@@ -62,7 +65,8 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1001));
   command->add_flag("--json", options.json, "Print one JSON value instead of text");
   command->add_flag("--quick", options.quick, "Use fewer messages and batches per round");
-  command->add_flag("--tiny", options.tiny, "Do very little work, only to test this command; the results are meaningless");
+  command->add_flag("--tiny", options.tiny,
+                    "Do very little work, only to test this command; the results are meaningless");
   bool free = false;
   command->add_flag("--no-pin", free, "Let the system choose processors (default: each process is pinned)");
 

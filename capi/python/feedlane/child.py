@@ -38,7 +38,7 @@ class Child:
         _children.add(self)
 
     def wait(self, seconds: float) -> bool:
-        """Returns whether it has ended, or ends within this many seconds."""
+        """Returns whether it has already ended or will end within this many seconds."""
         if not self._has_ended:
             poll = select.poll()
             poll.register(self._fd, select.POLLIN)

@@ -61,8 +61,8 @@ class Loader(feeding.Feeder):
       share_tail    with "deal", if fewer than `consumers` batches remain at the end. True: the first consumers get them; False:
                     they are left out, so that all consumers get the same number
     These arguments of map-style data sets handle samples that fail, in this order; `__getitem__` then makes all samples:
-      retries       retries of a sample that raised one of `retry_on`. The first waits `retry_backoff` seconds, each further one
-                    twice as long as the one before
+      retries       how often a sample that raised one of `retry_on` is retried. The first retry waits `retry_backoff`
+                    seconds, each further one twice as long as the one before
       substitute    substitute(index, seed, tries) returns an index to use instead, or None; called up to 16 times. It must be
                     picklable; its exception is the batch's error
       skip_budget   samples that an epoch may leave out; one more is an error. -1: no limit

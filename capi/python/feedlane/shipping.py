@@ -43,7 +43,8 @@ def _received(blob: bytes) -> ByValue:
 
 def start(make: Callable[[Any], Any], arguments: Any, is_forked: bool) -> Any:
     """Starts and returns the process make(arguments). If the arguments cannot be pickled, or another process cannot import
-    __main__, they are sent by value; `opened` undoes this in the process. Raises pickle's errors, with a note on what to do:
+    __main__, they are sent by value; `opened` undoes this in the process that receives them. Raises pickle's errors, with a note
+    on what to do:
     PicklingError, AttributeError, TypeError."""
     if is_forked:
         return _started(make(arguments))

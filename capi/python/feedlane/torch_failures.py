@@ -16,7 +16,7 @@ _TAG = re.compile(r"\b([\w.]+:[\w.<>]+): ")
 
 
 def tagged(reason: BaseException) -> bytes:
-    """Returns an exception in one line that begins with its class's name, by which `reraise` finds the class."""
+    """Returns a one-line text for an exception. It begins with the name of its class, by which `reraise` finds the class."""
     kind = type(reason)
     return f"{kind.__module__}:{kind.__qualname__}: ".encode() + errors.one_line(reason)
 

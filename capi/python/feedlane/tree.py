@@ -200,7 +200,7 @@ class _Reader:
 
     def _part(self, node: Any, _depth: int) -> Plan:
         if len(node) < 4 or len(node) > 4 + MAX_DEPTH or type(node[1]) is not int or not ANY <= node[1] <= TORCH:
-            raise Malformed("a part has no owner, type or place, or too many dimensions")
+            raise Malformed("a part lacks an owner, a type or a place, or it has too many dimensions")
         if type(node[2]) is not str or not _DTYPE.fullmatch(node[2]):
             raise Malformed("a part has no valid type")
         if any(type(number) is not int or not 0 <= number < 2**63 for number in node[3:]):
@@ -211,7 +211,7 @@ class _Reader:
 
     def _object(self, node: Any, _depth: int) -> Plan:
         if not self._allow_pickle:
-            raise Malformed("a pickled value, and the loader has no allow_pickle=True")
+            raise Malformed("the value is pickled, but the loader was created without allow_pickle=True")
         if len(node) != 4 or any(type(number) is not int or not 0 <= number < 2**62 for number in node[1:]):
             raise Malformed("an object has no valid place")
         if self._pack is None:

@@ -138,7 +138,7 @@ def maker_of(node: Any, allow_pickle: bool, budget: Budget, depth: int) -> abc.C
     if read is None:
         raise Malformed(f"a node of the unknown kind {kind[:40]!r}")
     if kind == "pickle" and not allow_pickle:
-        raise Malformed("a pickled value, and the loader has no allow_pickle=True")
+        raise Malformed("the value is pickled, but the loader was created without allow_pickle=True")
     try:
         return read(*what)
     except (TypeError, ValueError) as reason:

@@ -215,7 +215,7 @@ TEST_CASE("fetch may take at most two samples from its shard for each wanted row
   }
 }
 
-TEST_CASE("a shard resumes with E_INIT if fetch does not reproduce the samples that were delivered") {
+TEST_CASE("resuming a shard fails with E_INIT if fetch does not reproduce the samples that were delivered") {
   Stage s(shm::geometry_iterable | shm::geometry_skip, 1);
   s.with_fetch();
   s.on_fetch = [&](const feedlane_task*, feedlane_error*) {
