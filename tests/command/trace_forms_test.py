@@ -162,6 +162,17 @@ class Forms(unittest.TestCase):
         flows, = perfetto.query(path, "select count(*) as n from flow")
         self.assertEqual(flows[0]["n"], 7 + 6)
 
+    def test_a_batch_that_begins_at_its_dispatch_flows_from_the_slot_to_the_worker(self):
+        one = {**GIVEN, "records": [record(1, 0, 0, 0, 10, 10, 50, 52, 55, 90, exposed=40)]}
+        done, paths = write(self.folder, one)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        flows, = perfetto.query(paths[0], """select p.name as source, q.name as target from flow f join slice a on f.slice_out = a.id
+            join slice b on f.slice_in = b.id join track p on a.track_id = p.id join track q on b.track_id = q.id order by f.id""")
+        self.assertEqual(sorted((f["source"], f["target"]) for f in flows),
+                         [("slot 0", "worker 0"), ("worker 0", "held by the trainer")])
+        flows, = perfetto.query(paths[1], "select count(*) as n from flow")
+        self.assertEqual(flows[0]["n"], 2)
+
     def test_merged(self):
         _, _, torch, both = self.written(torch=TORCH)
         with open(both, encoding="utf-8") as file:

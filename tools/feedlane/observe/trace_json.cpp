@@ -50,8 +50,10 @@ class Writer {
       add(R"(,"args":{{"name":{}}}}})", quoted(track.name + separator + number));
       begin_event("M", "thread_sort_index", tid, timeline_.first_ns);
       add(R"(,"args":{{"sort_index":{}}}}})", tid - pid_);
-      for (const Slice& slice : track.slices) add_slice(slice, tid);
     }
+    // The last track first, as in a Perfetto trace.
+    for (auto track = timeline_.tracks.rbegin(); track != timeline_.tracks.rend(); ++track, tid--)
+      for (const Slice& slice : track->slices) add_slice(slice, tid);
     for (const Counter& counter : timeline_.counters)
       for (const auto& [ns, value] : counter.values) {
         begin_event("C", counter.name, 0, ns);

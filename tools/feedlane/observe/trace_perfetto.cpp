@@ -81,10 +81,11 @@ class Writer {
     std::int32_t rank = 0;
     std::uint64_t uuid = loader;
     for (const Counter& counter : timeline_.counters) add_counter(counter, ++uuid, loader, rank++);
-    for (const Track& track : timeline_.tracks) {
-      add_track(++uuid, loader, track.name, rank++, false);
-      for (const Slice& slice : track.slices) add_slice(slice, uuid);
-    }
+    for (const Track& track : timeline_.tracks) add_track(++uuid, loader, track.name, rank++, false);
+    // The last track first: slots, workers, trainer. If a batch begins at the time of its dispatch, the order of the
+    // events decides the direction of its flow.
+    for (auto track = timeline_.tracks.rbegin(); track != timeline_.tracks.rend(); ++track, uuid--)
+      for (const Slice& slice : track->slices) add_slice(slice, uuid);
     add_about(loader);
     return text();
   }
