@@ -298,8 +298,9 @@ Status Task::fail_sample(std::uint64_t position, const feedlane_error& failure,
 }
 
 void Task::end_sample() {
+  if (failing_ == no_sample) return;
   Error no_room;
-  if (failing_ != no_sample) (void)add_record(failing_, attempts_.outcome(), attempts_, false, no_room);
+  (void)add_record(failing_, attempts_.outcome(), attempts_, false, no_room);
   failing_ = no_sample;
   attempts_.reset();
 }
@@ -317,8 +318,9 @@ bool Task::may_try_again(bool is_transient, Status code, const char* text, std::
 
 // After the samples' records. If there is no room for it, the batch does without.
 void Task::add_whole_record() {
+  if (whole_.total_retries == 0) return;
   Error no_room;
-  if (whole_.total_retries != 0) (void)add_record(0, shm::SampleOutcome::retried, whole_, true, no_room);
+  (void)add_record(0, shm::SampleOutcome::retried, whole_, true, no_room);
 }
 
 // ---- the description that the trainer reads ----
