@@ -49,13 +49,13 @@ int32_t feedlane_task_store(const feedlane_task* task, int32_t kind, const void*
 int32_t feedlane_task_sample_failed(const feedlane_task* task, uint64_t position, const feedlane_error* failure,
                                     feedlane_dataset_substitute_fn substitute, void* user_data, int64_t* index,
                                     int64_t* wait_ns, feedlane_error* err) {
-  const feedlane_error why = failure == nullptr ? feedlane_error{} : *failure;  // `failure` may be `err`
   return with_content(task, err, [&](dataset::Task& t, Error& error) -> Status {
-    if (failure == nullptr) return refuse_null(error, "failure");
+    feedlane_error why;
+    if (const Status s = read_versioned(failure, why, "failure", error); s != FEEDLANE_OK) return s;
     if (wait_ns == nullptr) return refuse_null(error, "wait_ns");
     if (position == FEEDLANE_WHOLE_BATCH) {
       if (t.may_try_again(why.transient != 0, why.code, why.text, *wait_ns)) return FEEDLANE_AGAIN;
-      return error.fail(FEEDLANE_E_SAMPLE, "{}", why.text);
+      return error.fail(FEEDLANE_E_SAMPLE, "{}", first(sizeof why.text, why.text));
     }
     if (index == nullptr) return refuse_null(error, "index");
     return t.fail_sample(position, why, substitute, user_data, *index, *wait_ns, error);

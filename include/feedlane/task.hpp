@@ -61,8 +61,8 @@ struct SampleFailure {
   std::int32_t code = FEEDLANE_E_SAMPLE; /**< status of the failure */
   bool transient = false;                /**< a retry may succeed */
   std::string_view text{};               /**< the reason; up to 223 bytes are kept */
-  feedlane_dataset_substitute_fn substitute = nullptr; /**< as feedlane_dataset.substitute; gets `self` */
-  void* self = nullptr;                                /**< for `substitute` */
+  feedlane_dataset_substitute_fn substitute = nullptr; /**< as feedlane_dataset.substitute; gets `user_data` */
+  void* user_data = nullptr;                           /**< for `substitute` */
 };
 
 /** What to try after a sample has failed. */
@@ -194,7 +194,7 @@ class Task {
     std::int64_t index = 0;
     std::int64_t wait_ns = 0;
     const std::int32_t status = detail::checked(error, [&](feedlane_error* e) {
-      return feedlane_task_sample_failed(task_, f.position, &failure, f.substitute, f.self, &index, &wait_ns, e);
+      return feedlane_task_sample_failed(task_, f.position, &failure, f.substitute, f.user_data, &index, &wait_ns, e);
     });
     if (status != FEEDLANE_AGAIN) return std::nullopt;
     return Retry{index, std::chrono::nanoseconds(wait_ns)};

@@ -40,6 +40,18 @@ struct Attempts {
   }
 };
 
+// The sample that code which makes complete batches has reported last.
+struct FailingSample {
+  static constexpr std::uint64_t none = UINT64_MAX;
+  std::uint64_t position = none;
+  Attempts attempts;
+
+  void drop() {
+    position = none;
+    attempts.reset();
+  }
+};
+
 enum class Decision { retry, substitute, skip, fail };
 
 // The wait before the retry that was just decided.

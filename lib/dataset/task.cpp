@@ -105,8 +105,7 @@ void Task::set_out() {
   rows_ = message_.rows;
   skipped_ = 0;
   next_record_ = 0;
-  failing_ = no_sample;
-  attempts_.reset();
+  failing_.drop();
   publish_tensors();
 }
 
@@ -255,54 +254,54 @@ Status Task::add_record(std::uint64_t position, shm::SampleOutcome outcome, cons
 Status Task::fail_sample(std::uint64_t position, const feedlane_error& failure,
                          feedlane_dataset_substitute_fn substitute, void* self, std::int64_t& index,
                          std::int64_t& wait_ns, Error& error) {
-  if (position != failing_) end_sample();
+  if (position != failing_.position) end_sample();
   if (position < next_record_ || position >= record_limit())
     return error.refuse(FEEDLANE_E_ARGUMENT, "position", position,
                         position < next_record_ ? next_record_ : record_limit() - 1,
                         "position is {}: must be at least {} and below {}; samples fail in order of position, and one "
                         "that was skipped is finished",
                         position, next_record_, record_limit());
-  failing_ = position;
-  attempts_.note(failure.code, failure.text);
-  index = is_iterable()                ? static_cast<std::int64_t>(shard_position_ + position)
-          : attempts_.substitutes != 0 ? attempts_.substitute
-                                       : view_.indices[position];
+  failing_.position = position;
+  Attempts& attempts = failing_.attempts;
+  attempts.note(failure.code, failure.text);
+  index = is_iterable()               ? static_cast<std::int64_t>(shard_position_ + position)
+          : attempts.substitutes != 0 ? attempts.substitute
+                                      : view_.indices[position];
   wait_ns = 0;
   Status chosen = FEEDLANE_OK;
   const auto choose = [&](std::int64_t& other) {
     if (substitute == nullptr || is_iterable()) return false;
     feedlane_error ignored{};
     ignored.size = sizeof ignored;
-    chosen = substitute(self, index, view_.seeds[position], attempts_.substitutes, &other, &ignored);
+    chosen = substitute(self, index, view_.seeds[position], attempts.substitutes, &other, &ignored);
     return chosen == FEEDLANE_OK;
   };
-  const Decision decision = decide(geometry_, attempts_, failure.transient != 0, choose);
+  const Decision decision = decide(geometry_, attempts, failure.transient != 0, choose);
   if (chosen == FEEDLANE_INTERRUPTED) return chosen;
-  const bool has_room = extras_.records < slot_.record_room;
-  switch (decision) {
-    case Decision::retry: wait_ns = backoff_ns(geometry_, attempts_); break;
-    case Decision::substitute: index = attempts_.substitute; break;
-    case Decision::skip: break;
-    case Decision::fail:
-      if (attempts_.total_retries != 0 && has_room)
-        (void)add_record(position, shm::SampleOutcome::retried, attempts_, false, error);
-      failing_ = no_sample;
-      attempts_.reset();
-      return error.fail(FEEDLANE_E_SAMPLE, "{}", first(sizeof failure.text, failure.text));
+  if (decision == Decision::retry || decision == Decision::substitute) {
+    if (decision == Decision::retry) wait_ns = backoff_ns(geometry_, attempts);
+    else index = attempts.substitute;
+    if (extras_.records < slot_.record_room) return FEEDLANE_AGAIN;  // end_sample has room for its record
   }
-  if (decision != Decision::skip && has_room) return FEEDLANE_AGAIN;  // the record will fit
-  const Status s = add_record(position, shm::SampleOutcome::skipped, attempts_, false, error);
-  failing_ = no_sample;
-  attempts_.reset();
+  Status s = FEEDLANE_E_SAMPLE;
+  if (decision == Decision::fail) {
+    Error no_room;
+    if (attempts.total_retries != 0) (void)add_record(position, shm::SampleOutcome::retried, attempts, false, no_room);
+    (void)error.fail(s, "{}", first(sizeof failure.text, failure.text));
+  } else {
+    s = add_record(position, shm::SampleOutcome::skipped, attempts, false, error);  // without room E_LIMIT
+  }
+  failing_.drop();
   return s;
 }
 
+// A sample whose failures decided nothing has no record.
 void Task::end_sample() {
-  if (failing_ == no_sample) return;
+  if (failing_.position == FailingSample::none) return;
+  const Attempts& attempts = failing_.attempts;
   Error no_room;
-  (void)add_record(failing_, attempts_.outcome(), attempts_, false, no_room);
-  failing_ = no_sample;
-  attempts_.reset();
+  if (!attempts.is_first()) (void)add_record(failing_.position, attempts.outcome(), attempts, false, no_room);
+  failing_.drop();
 }
 
 bool Task::may_try_again(bool is_transient, Status code, const char* text, std::int64_t& wait_ns) {
@@ -321,6 +320,7 @@ void Task::add_whole_record() {
   if (whole_.total_retries == 0) return;
   Error no_room;
   (void)add_record(0, shm::SampleOutcome::retried, whole_, true, no_room);
+  whole_.reset();
 }
 
 // ---- the description that the trainer reads ----
@@ -328,7 +328,6 @@ void Task::add_whole_record() {
 std::uint64_t Task::describe(std::uint64_t rows) {
   std::uint64_t bytes = 0;
   const auto all = fields_->all();
-  end_sample();
   add_whole_record();
   if (rows != message_.rows) {
     rows_as_declared_ = -1;

@@ -57,7 +57,8 @@ class Task {
   // substitute function has returned.
   Status fail_sample(std::uint64_t position, const feedlane_error& failure, feedlane_dataset_substitute_fn substitute,
                      void* self, std::int64_t& index, std::int64_t& wait_ns, Error& error);
-  // Ends the sample that was given to fail_sample, if it was made since. Call it before records() and skipped() are read.
+  // Ends the sample that was given to fail_sample, if it was made since. Call it before records() and skipped() are read,
+  // and before describe().
   void end_sample();
   // The batch as a whole has failed: whether it is to be made again after `wait_ns`. There is no single sample to skip
   // or to replace.
@@ -111,10 +112,8 @@ class Task {
   std::uint64_t rows_ = 0;
   std::uint32_t skipped_ = 0;
   std::uint64_t next_record_ = 0;
-  static constexpr std::uint64_t no_sample = UINT64_MAX;
-  std::uint64_t failing_ = no_sample;  // position of the sample that was given to fail_sample
-  Attempts attempts_;                  // at that sample
-  Attempts whole_;                     // at the batch as a whole
+  FailingSample failing_;  // the sample that was given to fail_sample
+  Attempts whole_;         // at the batch as a whole
   std::uint64_t shard_position_ = 0;
   arena::Extras extras_;
   feedlane_task view_{};

@@ -69,6 +69,7 @@ struct F {
     return &full;
   }
   feedlane_worker_info* info_of(std::size_t size) { return &(info = sized<feedlane_worker_info>(size)); }
+  feedlane_error* failure_of(std::size_t size) { return &(failure = sized<feedlane_error>(size)); }
   feedlane_ahead* ahead_of(std::size_t size) { return &(ahead = sized<feedlane_ahead>(size)); }
   feedlane_worker** copy(feedlane_worker* of) {
     handle = of;
@@ -211,6 +212,8 @@ const Row<F> rows[] = {
             nullptr, nullptr, &f.index, &f.wait_ns, e),
     REFUSES(feedlane_task_sample_failed, "failure NULL", FEEDLANE_E_ARGUMENT, "failure", 0, 1, f.task(), 0, nullptr,
             nullptr, nullptr, &f.index, &f.wait_ns, e),
+    REFUSES(feedlane_task_sample_failed, "failure of size 0", FEEDLANE_E_ABI, "failure", 0, sizeof(feedlane_error),
+            f.task(), 0, f.failure_of(0), nullptr, nullptr, &f.index, &f.wait_ns, e),
     REFUSES(feedlane_task_sample_failed, "index NULL", FEEDLANE_E_ARGUMENT, "index", 0, 1, f.task(), 0, &f.failure,
             nullptr, nullptr, nullptr, &f.wait_ns, e),
     REFUSES(feedlane_task_sample_failed, "wait_ns NULL", FEEDLANE_E_ARGUMENT, "wait_ns", 0, 1, f.task(), 0, &f.failure,

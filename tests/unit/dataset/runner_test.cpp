@@ -32,7 +32,8 @@ struct TestPace final : feedlane::dataset::Pace {
 
 // A data set whose callbacks are what a test says, and a task of rows 10, 20, 30, 40 with two fields.
 struct Stage {
-  explicit Stage(std::uint32_t flags = 0, std::uint32_t retries = 0) {
+  explicit Stage(std::uint32_t flags = 0, std::uint32_t retries = 0, std::uint32_t record_room = 8)
+      : records(record_room) {
     feedlane_field declared[2] = {};
     for (feedlane_field& f : declared) f.size = sizeof f;
     declared[0].name = "a";
@@ -89,13 +90,13 @@ struct Stage {
     table.close = [](void* self) { static_cast<Stage*>(self)->closed++; };
   }
   // As fetch reports it.
-  Status fail_sample(std::uint64_t position, bool is_transient) {
+  Status fail_sample(std::uint64_t position, bool is_transient, feedlane_dataset_substitute_fn substitute = nullptr) {
     feedlane_error failure{};
     failure.code = FEEDLANE_E_SAMPLE;
     failure.transient = is_transient ? 1 : 0;
     std::int64_t index = 0;
     std::int64_t wait_ns = 0;
-    return task.fail_sample(position, failure, nullptr, nullptr, index, wait_ns, error);
+    return task.fail_sample(position, failure, substitute, nullptr, index, wait_ns, error);
   }
   void take_and_open() {
     REQUIRE(runner.take(&table, "dataset", error) == FEEDLANE_OK);
@@ -105,7 +106,7 @@ struct Stage {
 
   std::function<int32_t(const feedlane_worker_info*, void**, feedlane_error*)> on_open;
   std::function<int32_t(const feedlane_row*, feedlane_error*)> on_get;
-  std::vector<shm::SampleRecord> records = std::vector<shm::SampleRecord>(8);
+  std::vector<shm::SampleRecord> records;
   std::function<int32_t(const feedlane_task*, feedlane_error*)> on_fetch;
   int closed = 0;
   feedlane_dataset table{};
@@ -213,6 +214,26 @@ TEST_CASE("fetch may take at most two samples from its shard for each wanted row
       CHECK_MESSAGE(s.progress.position == 0, "no sample counts as taken");
     }
   }
+}
+
+TEST_CASE("a failed sample for whose record the slot has no room is E_LIMIT, whatever the policies allow") {
+  for (const bool is_transient : {false, true}) {
+    CAPTURE(is_transient);
+    Stage s(shm::geometry_iterable | shm::geometry_skip, 1, 2);
+    for (const std::uint64_t i : {0U, 1U}) CHECK(s.fail_sample(i, false) == FEEDLANE_OK);
+    CHECK(s.fail_sample(2, is_transient) == FEEDLANE_E_LIMIT);
+    CHECK(s.task.records() == 2);
+  }
+}
+
+TEST_CASE("a failed sample of which nothing was decided has no record") {
+  Stage s(shm::geometry_substitute);
+  const auto stop = [](void*, std::int64_t, std::uint64_t, std::uint32_t, std::int64_t*, feedlane_error*) {
+    return std::int32_t{FEEDLANE_INTERRUPTED};
+  };
+  CHECK(s.fail_sample(0, false, stop) == FEEDLANE_INTERRUPTED);
+  s.task.end_sample();
+  CHECK(s.task.records() == 0);
 }
 
 TEST_CASE("resuming a shard fails with E_INIT if fetch does not reproduce the samples that were delivered") {
