@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"sort"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"feedlane"
@@ -234,6 +235,40 @@ func TestPolicies(t *testing.T) {
 	stats, err := monitorOf(t, loader).Stats()
 	if err != nil || len(list) != batches || stats.Retried != 10 {
 		t.Fatalf("%+v %v", stats, err)
+	}
+}
+
+// A batch that fails as a whole is retried as a whole, and the retry is recorded.
+type hesitant struct {
+	numbers
+	failed *atomic.Bool
+}
+
+func (h hesitant) Open(*feedlane.WorkerInfo) (feedlane.Dataset, error) { return h, nil }
+
+func (h hesitant) GetBatch(task *feedlane.Task) error {
+	if task.Batch() == 1 && !h.failed.Swap(true) {
+		return feedlane.Transient(errors.New("not yet"))
+	}
+	return nil
+}
+
+func TestWholeBatchRetried(t *testing.T) {
+	for _, workers := range []int{0, 1} {
+		loader := newLoader(t, func(c *feedlane.Config) {
+			c.Dataset, c.Workers, c.KeepWorkers, c.Retries = hesitant{failed: new(atomic.Bool)}, workers, false, 1
+			if workers != 0 {
+				c.Start = feedlane.Goroutines
+			}
+		})
+		must(t, loader.Begin(0))
+		for i := 0; i < 2; i++ {
+			must(t, next(t, loader).Release())
+		}
+		event, err := loader.Event()
+		if err != nil || event.Kind != feedlane.EventSampleRetried || event.What.Batch != 1 || event.What.Found != 1 {
+			t.Fatalf("%d workers: %+v %v", workers, event, err)
+		}
 	}
 }
 
