@@ -11,7 +11,6 @@ Usage: PYTHONPATH=capi/python compare_gpu.py [--quick] [--json] [--rounds N] [--
 import argparse
 import itertools
 import json
-import statistics
 import sys
 import time
 
@@ -22,27 +21,18 @@ except ImportError as missing:
     sys.exit(77)
 
 import feedlane
+from compare_torch import Ready, spread
 
 ROWS = 64
 SIZES = {1 << 20: 400, 4 << 20: 200, 16 << 20: 60}
-POOL = 128 << 20  # size of the samples in each worker, in bytes: more than a processor's caches
 WIDTH = 256  # columns that the work multiplies a row with
 
 
-class Ready:
-    """Rows of `width` floats that are made in advance: each worker makes the pool when it gets its first sample."""
+class Floats(Ready):
+    """Rows of floats, whose sums are exact."""
 
-    def __init__(self, samples, width):
-        self.samples, self.width, self.pool = samples, width, None
-
-    def __len__(self):
-        return self.samples
-
-    def __getitem__(self, i):
-        if self.pool is None:
-            rows = min(self.samples, POOL // (4 * self.width))
-            self.pool = np.random.default_rng(7).integers(0, 8, (rows, self.width)).astype(np.float32)
-        return self.pool[i % len(self.pool)]
+    def make(self, generator, rows):
+        return generator.integers(0, 8, (rows, self.size // 4)).astype(np.float32)
 
 
 def epoch(torch, loader, factors):
@@ -60,29 +50,25 @@ def epoch(torch, loader, factors):
     return 1e3 * (time.perf_counter() - began) / batches, total.item()
 
 
-def best_of_torch(torch, width, batches, factors, workers):
+def best_of_torch(torch, size, batches, factors, workers):
     """Returns the fastest (workers, prefetch_factor, pin_memory) by the better of two short epochs, and the milliseconds of each."""
     tried = {}
     for count, prefetch, pin in itertools.product(workers, (2, 4, 8), (True, False)):
-        loader = torch.utils.data.DataLoader(Ready(max(batches // 4, 16) * ROWS, width), ROWS, num_workers=count, prefetch_factor=prefetch,
-                                             pin_memory=pin, persistent_workers=True)
+        loader = torch.utils.data.DataLoader(Floats(max(batches // 4, 16) * ROWS, size // ROWS), ROWS, num_workers=count,
+                                             prefetch_factor=prefetch, pin_memory=pin, persistent_workers=True)
         epoch(torch, loader, factors)
         tried[count, prefetch, pin] = min(epoch(torch, loader, factors)[0] for _ in range(2))
         del loader  # ends its workers
     return min(tried, key=tried.get), tried
 
 
-def spread(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values), "rounds": values}
-
-
 def measure(torch, size, batches, workers, rounds):
     width = size // ROWS // 4
     factors = torch.rand(width, WIDTH, device="cuda")
-    (count, prefetch, pin), tried = best_of_torch(torch, width, batches, factors, workers)
-    dataset = Ready(batches * ROWS, width)
+    (count, prefetch, pin), tried = best_of_torch(torch, size, batches, factors, workers)
+    dataset = Floats(batches * ROWS, size // ROWS)
     arguments = dict(batch_size=ROWS, num_workers=count, prefetch_factor=prefetch, persistent_workers=True)
-    there = torch.from_numpy(np.stack([dataset[i] for i in range(ROWS)])).to("cuda")
+    there = torch.from_numpy(np.stack(list(map(Floats(ROWS, size // ROWS).__getitem__, range(ROWS))))).to("cuda")
     found = []
     with feedlane.Loader(dataset, tensors="torch", pin_memory=True, fields={"x": (np.float32, (width,))}, **arguments) as ours:
         loaders = {"torch": torch.utils.data.DataLoader(dataset, pin_memory=pin, **arguments),

@@ -53,9 +53,12 @@ class Ready:
 
     def __getitem__(self, i):
         if self.pool is None:
-            rows = min(self.samples, POOL // self.size)
-            self.pool = np.random.default_rng(7).integers(0, 256, (rows, self.size), np.uint8)
+            self.pool = self.make(np.random.default_rng(7), min(self.samples, POOL // self.size))
         return self.pool[i % len(self.pool)]
+
+    def make(self, generator, rows):
+        """Returns the pool."""
+        return generator.integers(0, 256, (rows, self.size), np.uint8)
 
 
 class ReadyAtOnce(Ready):
