@@ -96,9 +96,8 @@ def page(chosen, said, found):
            "factor and with pin_memory. Device alone: the same loop with a batch that is on the device.", "",
            beside_torch(said["torch"]["rows"]), ""] if "torch" in said else []),
         "## Captured graphs", "",
-        "That a loader with registered slots goes on during a capture in global mode, and the graph is valid, is checked in",
-        "suite gpu.",
-        "What the driver said to calls of which its documentation says nothing:", "",
+        "Suite gpu checks that a loader with registered slots continues during a capture in global mode, and that the graph is valid.",
+        "Answers of the driver to calls whose result its documentation does not state:", "",
         *([f"- {note}" for note in notes] or ["- nothing was noted"]), ""])
 
 

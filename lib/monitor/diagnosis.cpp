@@ -345,8 +345,8 @@ class Interval {
       const std::string takes = duration(trainer_ns());
       if (wanted > 16 * now)
         advice = text_of(
-            "make the data set faster; each further worker helps as well if a processor is available for it: the "
-            "trainer takes %s per batch, as fast as about %.0f workers",
+            "make the data set faster, or use more workers if more processors are available: the trainer takes %s per "
+            "batch, which about %.0f workers would keep up with",
             takes.c_str(), wanted);
       else if (wanted > now)
         advice = text_of(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch on a GPU: batches in registered memory, copied while the loop goes on. Skipped without torch, or without a GPU.
+"""torch on a GPU: batches in registered memory, copied to the device asynchronously. Skipped without torch, or without a GPU.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python gpu_test.py [unittest's arguments]"""
 import gc
 import os
@@ -16,8 +16,8 @@ except ModuleNotFoundError as missing:
 
 import feedlane
 
-ROWS, BATCH, WIDTH = 512, 8, 32 << 10  # 1 MiB per batch
-FIELDS = {"x": (np.int64, (WIDTH // 2,))}
+ROWS, BATCH, WIDTH = 512, 8, 16 << 10  # 1 MiB per batch
+FIELDS = {"x": (np.int64, (WIDTH,))}
 
 
 class Rows:
@@ -27,7 +27,7 @@ class Rows:
         return ROWS
 
     def __getitem__(self, i):
-        return torch.full((WIDTH // 2,), i, dtype=torch.int64)
+        return torch.full((WIDTH,), i, dtype=torch.int64)
 
 
 class Gpu(unittest.TestCase):
@@ -35,7 +35,7 @@ class Gpu(unittest.TestCase):
         self.addCleanup(gc.collect)
 
     def busy(self, milliseconds=2):
-        """Keeps the current stream busy, so that what follows on it is still to come when the processor goes on."""
+        """Keeps the current stream busy, so that a copy enqueued now is pending when the loop takes the next batch."""
         torch.cuda._sleep(int(milliseconds * 1.5e6))
 
     def whole(self, copies):
