@@ -127,7 +127,9 @@ void hear_worker(fuzz::Input& in) {
   peer.init(in.pick(2), trainer.segments);
   PROMISE(os::open_pidfd(::getpid(), self, error) == FEEDLANE_OK && poller.open(error) == FEEDLANE_OK);
   PROMISE(peer.open(trainer.segments, 0, 0, false, self.get(), poller, theirs, error) == FEEDLANE_OK);
-  if (in.pick(4) == 3) peer.expect(supervisor::Peer::Kind::thread);
+  const std::uint32_t kind = in.pick(4);
+  if (kind == 3) peer.expect(supervisor::Peer::Kind::thread);
+  if (kind == 2) peer.expect(supervisor::Peer::Kind::child);  // as which another process has attached
   if (in.pick(8) == 7) peer.ask_to_end();
   for (std::uint32_t i = 1 + in.pick(4); i > 0; i--) {
     fuzz::Descriptors fds;
