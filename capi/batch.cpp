@@ -34,14 +34,14 @@ int32_t feedlane_batch_release(feedlane_loader* l, uint64_t token) {
 }
 
 int32_t feedlane_batch_release_on(feedlane_loader* l, uint64_t token, void* stream, feedlane_error* err) {
-  return call_batches(l, err, [&](loader::Leases& leases, Error& error) {
+  return call_batches(l, err, [&](lending::Leases& leases, Error& error) {
     const Status s = check_stream(stream, error);
     return s == FEEDLANE_OK ? leases.give_back_on(token, stream, error) : s;
   });
 }
 
 int32_t feedlane_batch_record_stream(feedlane_loader* l, uint64_t token, void* stream, feedlane_error* err) {
-  return call_batches(l, err, [&](loader::Leases& leases, Error& error) {
+  return call_batches(l, err, [&](lending::Leases& leases, Error& error) {
     const Status s = check_stream(stream, error);
     return s == FEEDLANE_OK ? leases.record_stream(token, stream, error) : s;
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // feedlane/dlpack.h: a batch's tensors for other libraries; each export has a reference to the batch.
-#include "arena/dlpack.hpp"
+#include "tensors/dlpack.hpp"
 
 #include "feedlane/dlpack.h"
 #include "loader.hpp"
@@ -35,8 +35,8 @@ int32_t feedlane_batch_dlpack(feedlane_loader* l, uint64_t token, int32_t tensor
     if (s == FEEDLANE_OK && (flags & ~known) != 0)
       return refuse(error, "flags", flags, known, "must be a sum of FEEDLANE_DLPACK_... flags");
     if (s != FEEDLANE_OK) return s;
-    loader::Leases& leases = l->source->leases();
-    loader::Reference reference;
+    lending::Leases& leases = l->source->leases();
+    lending::Reference reference;
     s = reference.take(leases, token, error);
     const feedlane_tensor* t = nullptr;
     if (s == FEEDLANE_OK) s = leases.find_tensor(token, tensor, t, error);

@@ -90,7 +90,7 @@ int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_ba
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     if (s != FEEDLANE_OK) return s;
     // Taken before the token exists, because a thread that knows or guesses the token may release the batch at once.
-    loader::Hold hold(*l);
+    lending::Hold hold(*l);
     feedlane_batch batch;
     s = l->source->next(timeout_ns, batch, error);
     if (s != FEEDLANE_OK) return s;
@@ -175,7 +175,7 @@ int32_t feedlane_loader_open_worker(feedlane_loader* l, int32_t* id, int32_t* fd
 int32_t feedlane_loader_run_stager(feedlane_loader* l, feedlane_error* err) {
   return call_any(l, "l", err, [&](Error& error) {
     if (const Status s = check_loader(l, error); s != FEEDLANE_OK) return s;
-    const loader::Hold hold(*l);
+    const lending::Hold hold(*l);
     return l->loader->run_stager(error);
   });
 }

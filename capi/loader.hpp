@@ -5,12 +5,12 @@
 #include <memory>
 
 #include "handle.hpp"
-#include "loader/life.hpp"
+#include "lending/life.hpp"
 #include "loader/loader.hpp"
 #include "sharing/consumer.hpp"
 #include "sharing/feeder.hpp"
 
-struct feedlane_loader : feedlane::capi::Handle, feedlane::loader::Life {
+struct feedlane_loader : feedlane::capi::Handle, feedlane::lending::Life {
   std::unique_ptr<feedlane::loader::Source> source;
   // The kind of `source`: a loader, with a feeder if it is shared; or a consumer. The others are nullptr.
   feedlane::loader::Loader* loader = nullptr;

@@ -46,7 +46,7 @@ Status check_local(const feedlane_loader* l, Error& error) {
 Status attach_thread(feedlane_loader* l, std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error) {
   os::Fd socket;
   if (const Status s = l->loader->crew().starter().take_offer(socket, error); s != FEEDLANE_OK) return s;
-  loader::Hold hold(*l);
+  lending::Hold hold(*l);
   const Status s = attach_worker(std::move(socket), FEEDLANE_FOREVER, l, &l->loader->memory().segments, out, error);
   if (s == FEEDLANE_OK) (void)hold.pass_on();  // owned by the worker now
   return s;
@@ -78,14 +78,14 @@ Status run_at(os::Fd socket, const feedlane_dataset* dataset, shm::Segments* inh
 }  // namespace
 
 void feedlane::capi::WorkerDeleter::operator()(feedlane_worker* handle) const {
-  loader::Life* const owner = handle->owner;
+  lending::Life* const owner = handle->owner;
   delete handle;
   if (owner != nullptr) owner->let_go();
 }
 
-Status feedlane::capi::attach_worker(os::Fd socket, int64_t timeout_ns, loader::Life* owner, const shm::Segments* local,
-                                     std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error,
-                                     shm::Segments* inherited) {
+Status feedlane::capi::attach_worker(os::Fd socket, int64_t timeout_ns, lending::Life* owner,
+                                     const shm::Segments* local, std::unique_ptr<feedlane_worker, WorkerDeleter>& out,
+                                     Error& error, shm::Segments* inherited) {
   std::unique_ptr<feedlane_worker, WorkerDeleter> handle(new feedlane_worker);
   Status s = handle->stamp.take(error);
   if (s == FEEDLANE_OK)

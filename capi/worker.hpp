@@ -8,13 +8,13 @@
 
 #include "feedlane/dataset.h"
 #include "handle.hpp"
-#include "loader/life.hpp"
+#include "lending/life.hpp"
 #include "os/fd.hpp"
 #include "shm/segment.hpp"
 #include "worker/worker.hpp"
 
 struct feedlane_worker : feedlane::capi::Handle {
-  feedlane::loader::Life* owner = nullptr;  // set for a thread of the trainer's process
+  feedlane::lending::Life* owner = nullptr;  // set for a thread of the trainer's process
   std::unique_ptr<feedlane::worker::Worker> worker;
   std::vector<std::int64_t> ahead;  // feedlane_ahead.indices of the newest call
 
@@ -33,7 +33,7 @@ struct WorkerDeleter {
 // Attaches the calling thread. For a thread of the trainer's process, `local` is the trainer's own mapping, and one
 // count of `owner` is let go when the handle is deleted. A forked child takes over its parent's view of data,
 // `inherited`.
-Status attach_worker(os::Fd socket, int64_t timeout_ns, loader::Life* owner, const shm::Segments* local,
+Status attach_worker(os::Fd socket, int64_t timeout_ns, lending::Life* owner, const shm::Segments* local,
                      std::unique_ptr<feedlane_worker, WorkerDeleter>& out, Error& error,
                      shm::Segments* inherited = nullptr);
 

@@ -28,24 +28,26 @@ INCLUDES = {
     "os": ("base",),
     "shm": ("base", "os"),
     "ring": ("base", "os"),
-    "arena": ("base", "os", "shm"),
+    "tensors": ("base", "os", "shm"),
     "pinned": ("base", "os"),
     "greeting": ("base", "os", "shm", "ring"),  # ring: the ends of a standalone ring agree who issues barriers
     "channel": ("base", "os", "shm", "ring", "greeting"),  # standalone rings are made of rings
     "sampler": ("base",),
-    "dataset": ("base", "os", "shm", "arena"),
+    "dataset": ("base", "os", "shm", "tensors"),
     # The worker's process runs the data set's callbacks, as inline mode does: the data set is below both.
-    "worker": ("base", "os", "shm", "ring", "arena", "dataset", "greeting"),
+    "worker": ("base", "os", "shm", "ring", "tensors", "dataset", "greeting"),
     "checkpoint": ("base", "shm"),  # shm: the limits that a saved number is checked against
     "monitor": ("base", "os", "shm"),
+    # What a loader or a consumer lends to its host: references, and the streams of the pool's device.
+    "lending": ("base", "os", "shm", "tensors", "pinned", "monitor"),
     # The crew reports deaths and starts as events. The queue of events is the monitor's.
     "supervisor": ("base", "os", "shm", "ring", "greeting", "monitor"),
     # All but the worker's process and standalone rings.
-    "loader": ("base", "os", "shm", "ring", "arena", "pinned", "greeting", "sampler", "dataset",
-               "checkpoint", "monitor", "supervisor"),
+    "loader": ("base", "os", "shm", "ring", "tensors", "pinned", "greeting", "sampler", "dataset",
+               "checkpoint", "monitor", "lending", "supervisor"),
     # A feeder owns a loader, a consumer stands in the place of one.
-    "sharing": ("base", "os", "shm", "ring", "greeting", "arena", "pinned", "monitor", "checkpoint", "loader"),
-    "capi": ("base", "os", "shm", "arena", "pinned", "channel", "worker", "sampler", "monitor", "loader", "sharing"),
+    "sharing": ("base", "os", "shm", "ring", "greeting", "tensors", "pinned", "monitor", "checkpoint", "lending", "loader"),
+    "capi": ("base", "os", "shm", "tensors", "pinned", "channel", "worker", "sampler", "monitor", "lending", "loader", "sharing"),
     # Programs stand on the public headers alone. Tests may look into any room.
     "tools": ("C++ headers",),
     "examples": ("C++ headers",),

@@ -16,7 +16,7 @@
 
 namespace feedlane::dataset {
 
-void Task::prepare(const arena::Fields& fields, const shm::Geometry& geometry, std::uint32_t worker,
+void Task::prepare(const tensors::Fields& fields, const shm::Geometry& geometry, std::uint32_t worker,
                    feedlane_worker* owner, const shm::TrainerBlock* trainer) {
   trainer_ = trainer;
   fields_ = &fields;
@@ -32,7 +32,7 @@ void Task::prepare(const arena::Fields& fields, const shm::Geometry& geometry, s
   view_.library = this;
 }
 
-void Task::open(const shm::TaskMessage& message, const std::int64_t* list, const arena::Slot& slot) {
+void Task::open(const shm::TaskMessage& message, const std::int64_t* list, const tensors::Slot& slot) {
   message_ = message;
   slot_ = slot;
   seeds_.resize(message.rows);
@@ -92,11 +92,11 @@ void Task::set_out() {
   const auto all = fields_->all();
   if (rows_as_declared_ == message_.rows) {
     for (std::size_t f = 0; f < all.size(); f++)
-      arena::move_tensor(tensors_[f], all[f], slot_.payload, slot_.payload_offset);
+      tensors::move_tensor(tensors_[f], all[f], slot_.payload, slot_.payload_offset);
   } else {
     tensors_.resize(all.size());
     for (std::size_t f = 0; f < all.size(); f++)
-      tensors_[f] = arena::tensor_of(all[f], message_.rows, slot_.payload, slot_.payload_offset);
+      tensors_[f] = tensors::tensor_of(all[f], message_.rows, slot_.payload, slot_.payload_offset);
     names_.clear();
     rows_as_declared_ = message_.rows;
   }
@@ -143,8 +143,8 @@ Status Task::reserve_up_to(std::uint64_t end, Error& error) {
   return s;
 }
 
-Status Task::allocate(std::uint64_t bytes, arena::Extent& out, Error& error) {
-  const std::uint64_t offset = arena::align_tensor(used_);
+Status Task::allocate(std::uint64_t bytes, tensors::Extent& out, Error& error) {
+  const std::uint64_t offset = tensors::align_tensor(used_);
   if (bytes > shm::max_slot_bytes || offset + bytes > slot_.payload_bytes)
     return error.refuse(FEEDLANE_E_LIMIT, "config.slot_bytes", slot_.payload_bytes,
                         offset + std::min(bytes, shm::max_slot_bytes),
@@ -169,7 +169,7 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
   feedlane_dtype dtype = full.dtype;
   if (is_declared && dtype.bits == 0) dtype = declared[at].dtype;
   std::uint64_t bytes = 0;
-  if (const arena::Flaw f = arena::check_shape(dtype, full.ndim, FEEDLANE_MAX_NDIM, full.shape, bytes);
+  if (const tensors::Flaw f = tensors::check_shape(dtype, full.ndim, FEEDLANE_MAX_NDIM, full.shape, bytes);
       f.member != nullptr) {
     char argument[32];
     (void)format_to(argument, "full->{}", f.member);
@@ -181,11 +181,11 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
                         shm::name_bytes - 1, "full->name must have 1 to 31 bytes, because the tensor is not declared");
   rows_as_declared_ = -1;
   // The declared place if the tensor fits there; otherwise a place after all others.
-  arena::Extent place;
+  tensors::Extent place;
   const std::uint64_t own = is_declared ? declared[at].row_bytes * geometry_.max_rows : 0;
   if (is_declared && bytes <= own) place = {declared[at].offset, bytes};
   else if (const Status s = allocate(bytes, place, error); s != FEEDLANE_OK) return s;
-  feedlane_tensor t = arena::row_major(dtype, full.ndim, full.shape);
+  feedlane_tensor t = tensors::row_major(dtype, full.ndim, full.shape);
   t.bytes = bytes;
   t.data = slot_.payload + place.offset;
   t.offset = slot_.payload_offset + place.offset;
@@ -209,7 +209,7 @@ Status Task::shape_tensor(std::int32_t index, const feedlane_field& full, feedla
   return FEEDLANE_OK;
 }
 
-Status Task::copy_in(const char* argument, const void* bytes, std::uint64_t count, arena::Extent& out, Error& error) {
+Status Task::copy_in(const char* argument, const void* bytes, std::uint64_t count, tensors::Extent& out, Error& error) {
   if (bytes == nullptr && count != 0)
     return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, count, "{} is NULL, but count is {}", argument, count);
   if (const Status s = allocate(count, out, error); s != FEEDLANE_OK) return s;
@@ -333,19 +333,19 @@ std::uint64_t Task::describe(std::uint64_t rows) {
     rows_as_declared_ = -1;
     for (std::size_t f = 0; f < all.size(); f++)
       if ((extras_.shaped >> f & 1) == 0)
-        tensors_[f] = arena::tensor_of(all[f], static_cast<std::int64_t>(rows), slot_.payload, slot_.payload_offset);
+        tensors_[f] = tensors::tensor_of(all[f], static_cast<std::int64_t>(rows), slot_.payload, slot_.payload_offset);
   }
   for (const feedlane_tensor& t : tensors_) bytes += t.bytes;
-  arena::write_batch(slot_, message_.id, tensors_, extras_);
+  tensors::write_batch(slot_, message_.id, tensors_, extras_);
   return bytes;
 }
 
 void Task::describe_failure(std::int64_t position, bool transient, std::string_view text, std::string_view detail) {
-  detail = detail.substr(0, arena::detail_room(slot_));
+  detail = detail.substr(0, tensors::detail_room(slot_));
   Error too_little;
   if (reserve_up_to(detail.size(), too_little) != FEEDLANE_OK) detail = detail.substr(0, reserved_[slot_.number]);
   shm::unpoison(slot_.payload, 0, detail.size());
-  arena::write_failure(slot_, message_.id, position, transient, text, detail, extras_.records);
+  tensors::write_failure(slot_, message_.id, position, transient, text, detail, extras_.records);
 }
 
 }  // namespace feedlane::dataset

@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "arena/fields.hpp"
-#include "arena/slot.hpp"
 #include "base/error.hpp"
 #include "dataset/policy.hpp"
 #include "feedlane/dataset.h"
+#include "tensors/fields.hpp"
+#include "tensors/slot.hpp"
 
 namespace feedlane::dataset {
 
@@ -19,10 +19,10 @@ namespace feedlane::dataset {
 class Task {
  public:
   // `trainer`: the block that all workers read; nullptr in inline mode.
-  void prepare(const arena::Fields& fields, const shm::Geometry& geometry, std::uint32_t worker, feedlane_worker* owner,
-               const shm::TrainerBlock* trainer = nullptr);
+  void prepare(const tensors::Fields& fields, const shm::Geometry& geometry, std::uint32_t worker,
+               feedlane_worker* owner, const shm::TrainerBlock* trainer = nullptr);
   // `list`: the slot's list in control, which holds indices, or the state to resume from.
-  void open(const shm::TaskMessage& message, const std::int64_t* list, const arena::Slot& slot);
+  void open(const shm::TaskMessage& message, const std::int64_t* list, const tensors::Slot& slot);
   // Prefetches the lines of the slot's header that describe() will write.
   void prefetch_header() const;
   void close();
@@ -34,7 +34,7 @@ class Task {
   [[nodiscard]] bool is_open() const { return open_; }
   [[nodiscard]] const feedlane_task& view() const { return view_; }
   [[nodiscard]] const shm::TaskMessage& message() const { return message_; }
-  [[nodiscard]] const arena::Slot& slot() const { return slot_; }
+  [[nodiscard]] const tensors::Slot& slot() const { return slot_; }
   [[nodiscard]] const shm::Geometry& geometry() const { return geometry_; }
   [[nodiscard]] bool is_iterable() const { return (geometry_.flags & shm::geometry_iterable) != 0; }
 
@@ -85,21 +85,21 @@ class Task {
 
  private:
   Status reserve_up_to(std::uint64_t end, Error& error);
-  Status allocate(std::uint64_t bytes, arena::Extent& out, Error& error);
-  Status copy_in(const char* argument, const void* bytes, std::uint64_t count, arena::Extent& out, Error& error);
+  Status allocate(std::uint64_t bytes, tensors::Extent& out, Error& error);
+  Status copy_in(const char* argument, const void* bytes, std::uint64_t count, tensors::Extent& out, Error& error);
   void forget_given_back();
   void publish_tensors();
   void poison() const;
   void set_out();
   void add_whole_record();
 
-  const arena::Fields* fields_ = nullptr;
+  const tensors::Fields* fields_ = nullptr;
   shm::Geometry geometry_{};
   std::uint64_t shard_ = 0;
   bool open_ = false;
   bool unpoisoned_ = false;
   shm::TaskMessage message_{};
-  arena::Slot slot_{};
+  tensors::Slot slot_{};
   std::vector<feedlane_tensor> tensors_;
   std::int64_t rows_as_declared_ = -1;          // rows of tensors_ if all are as declared; else -1
   std::vector<std::unique_ptr<char[]>> names_;  // of tensors that aren't declared
@@ -115,7 +115,7 @@ class Task {
   FailingSample failing_;  // the sample that was given to fail_sample
   Attempts whole_;         // at the batch as a whole
   std::uint64_t shard_position_ = 0;
-  arena::Extras extras_;
+  tensors::Extras extras_;
   feedlane_task view_{};
 };
 

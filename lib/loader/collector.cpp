@@ -2,8 +2,8 @@
 // Validates the results of workers and records them in the ledger.
 #include "loader/collector.hpp"
 
-#include "arena/slot.hpp"
 #include "shm/shared_read.hpp"
+#include "tensors/slot.hpp"
 
 namespace feedlane::loader {
 namespace {
@@ -41,7 +41,7 @@ Status Collector::read_result(const Entry& entry, const shm::ResultMessage& resu
   Contents& contents = ledger_.contents(entry.slot);
   stamps_.on_result(entry.slot, result.begun_ns, result.committed_ns);
   // A worker's payload is poisoned in this process until now. An inline task already has access to its own payload.
-  const arena::PayloadAccess access(memory_.segments, entry.slot, config_.workers != 0);
+  const tensors::PayloadAccess access(memory_.segments, entry.slot, config_.workers != 0);
   switch (result.status) {
     case FEEDLANE_OK: return read_made(entry, result, error);
     case FEEDLANE_E_SAMPLE:
@@ -82,9 +82,9 @@ Status Collector::read_made(const Entry& entry, const shm::ResultMessage& result
     return error.refuse(FEEDLANE_E_CORRUPT, "result.rows", result.rows, entry.rows,
                         "the worker sent a result with {} rows, but its task has only {}", result.rows, entry.rows);
   Contents& contents = ledger_.contents(entry.slot);
-  arena::Made& made = contents.made;
-  Status s = arena::read_batch(arena::Slot::of(memory_.segments, entry.slot), entry.id, config_.fields, result.rows,
-                               order_->sample_limit(entry.rows), made, error);
+  tensors::Made& made = contents.made;
+  Status s = tensors::read_batch(tensors::Slot::of(memory_.segments, entry.slot), entry.id, config_.fields, result.rows,
+                                 order_->sample_limit(entry.rows), made, error);
   if (s == FEEDLANE_OK) s = check_records(made.records, error);
   if (s == FEEDLANE_OK) s = order_->check_rows(entry, result.rows, made, error);
   if (s != FEEDLANE_OK) return s;
@@ -99,8 +99,8 @@ Status Collector::read_failed(const Entry& entry, const shm::ResultMessage& resu
   const std::uint64_t limit = order_->sample_limit(entry.rows);
   Error why;
   std::int64_t position = -1;
-  Status s = arena::read_failure(arena::Slot::of(memory_.segments, entry.slot), entry.id, limit, position, why,
-                                 contents.made.records, error);
+  Status s = tensors::read_failure(tensors::Slot::of(memory_.segments, entry.slot), entry.id, limit, position, why,
+                                   contents.made.records, error);
   if (s == FEEDLANE_OK) s = check_records(contents.made.records, error);
   if (s != FEEDLANE_OK) return s;
   if (result.rows > limit)

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "arena/fields.hpp"
 #include "base/error.hpp"
 #include "dataset/runner.hpp"
 #include "feedlane/loader.h"
@@ -16,6 +15,7 @@
 #include "os/placement.hpp"
 #include "sampler/sampler.hpp"
 #include "supervisor/settings.hpp"
+#include "tensors/fields.hpp"
 
 namespace feedlane::loader {
 
@@ -25,7 +25,7 @@ struct Config : supervisor::Settings {
   bool has_dataset = false;                   // inline, fork, thread
   feedlane_dataset table{};
   dataset::DatasetRunner dataset;  // inline
-  arena::Fields fields;
+  tensors::Fields fields;
   std::vector<feedlane_field> declared;  // `fields` in the caller's form
   std::int64_t epoch_batches = -1;       // of a complete epoch, once the sampler is known; -1: unknown
   std::int64_t batch_size = 1;           // most rows of a batch

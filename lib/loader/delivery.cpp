@@ -106,7 +106,7 @@ Status Delivery::yield(feedlane_batch& out, Error& error) {
 }
 
 Status Delivery::hand_out(const Entry& entry, feedlane_batch& out) {
-  const arena::Made& made = entry.contents.made;
+  const tensors::Made& made = entry.contents.made;
   shm::LoaderCounters& counters = memory_.counters();
   out = {};
   out.size = sizeof out;

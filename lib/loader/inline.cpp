@@ -85,7 +85,7 @@ Status Inline::start(Error& error) {
   begun_ns_ = static_cast<std::uint64_t>(stamps_.tick());
   stamps_.on_send(entry, order_->epoch(), UINT32_MAX);
   task_.open(order_->message_for(entry, id), memory_.segments.index_list(slot_),
-             arena::Slot::of(memory_.segments, slot_));
+             tensors::Slot::of(memory_.segments, slot_));
   task_.unpoison();
   progress_ = {};
   return FEEDLANE_OK;

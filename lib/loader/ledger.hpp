@@ -15,11 +15,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "arena/slot.hpp"
 #include "base/error.hpp"
 #include "checkpoint/progress.hpp"
 #include "loader/slot_queue.hpp"
 #include "shm/layout.hpp"
+#include "tensors/slot.hpp"
 
 namespace feedlane::loader {
 
@@ -28,7 +28,7 @@ struct Contents {
   std::uint32_t made_rows = 0;
   std::uint64_t taken = 0;         // shards only: samples that the task took from its shard
   Error error;                     // failed: returned by `next`; before: how the last worker that had the batch ended
-  arena::Made made;                // made, and while the trainer holds the batch
+  tensors::Made made;              // made, and while the trainer holds the batch
   checkpoint::Blob sampler_state;  // after this batch, of a sampler that cannot report it later
   checkpoint::Blob shard_state;    // shards only: after this batch
   checkpoint::Progress progress;   // the epoch's, as of this batch; while the trainer holds it

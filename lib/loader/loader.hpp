@@ -20,6 +20,7 @@
 
 #include "base/error.hpp"
 #include "feedlane/loader.h"
+#include "lending/leases.hpp"
 #include "loader/collector.hpp"
 #include "loader/config.hpp"
 #include "loader/crew.hpp"
@@ -27,7 +28,6 @@
 #include "loader/dispatcher.hpp"
 #include "loader/failure.hpp"
 #include "loader/inline.hpp"
-#include "loader/leases.hpp"
 #include "loader/ledger.hpp"
 #include "loader/memory.hpp"
 #include "loader/order.hpp"
@@ -88,7 +88,7 @@ class Loader final : public Source {
   void close() override;
   // Copies batches to registered buffers, until `close`.
   Status run_stager(Error& error);
-  [[nodiscard]] Leases& leases() override { return leases_; }
+  [[nodiscard]] lending::Leases& leases() override { return leases_; }
   bool next_event(feedlane_event& out) override { return events_.pop(out); }
   [[nodiscard]] monitor::EventQueue& events() { return events_; }
   [[nodiscard]] const Memory& memory() const { return memory_; }
@@ -128,7 +128,7 @@ class Loader final : public Source {
   Delivery delivery_;
   Inline inline_;
   OwnLender lender_;
-  Leases leases_;
+  lending::Leases leases_;
   Outlet* outlet_ = nullptr;  // nullptr: not shared
 };
 

@@ -149,7 +149,7 @@ shm::TaskMessage MapOrder::message_for(const Entry& entry, std::uint64_t id) {
 // ---- results ----
 
 // A batch has at most one row per sample. It has none only if all of its samples were left out.
-Status MapOrder::check_rows(const Entry& entry, std::uint32_t rows, const arena::Made& made, Error& error) const {
+Status MapOrder::check_rows(const Entry& entry, std::uint32_t rows, const tensors::Made& made, Error& error) const {
   const std::uint64_t skipped = made.skipped();
   if (rows + skipped <= entry.rows && (rows != 0 || skipped != 0)) return FEEDLANE_OK;
   return error.refuse(

@@ -23,8 +23,8 @@ class MapOrder final : public Order {
   shm::TaskMessage message_for(const Entry& entry, std::uint64_t id) override;
   bool settle(const Entry&, Ledger&) override { return false; }
   [[nodiscard]] std::uint64_t sample_limit(std::uint32_t rows) const override { return rows; }
-  Status check_rows(const Entry& entry, std::uint32_t rows, const arena::Made& made, Error& error) const override;
-  void on_result(const Entry&, std::uint64_t, const arena::Made*, Contents&) override {}
+  Status check_rows(const Entry& entry, std::uint32_t rows, const tensors::Made& made, Error& error) const override;
+  void on_result(const Entry&, std::uint64_t, const tensors::Made*, Contents&) override {}
   void on_end(const Entry&) override {}
   [[nodiscard]] std::int64_t sample_at(const Entry& entry, std::int64_t position) const override;
   [[nodiscard]] std::int64_t row_sample(const Entry& entry, std::uint32_t row) const override {

@@ -68,7 +68,7 @@ Status Memory::plan(const Config& config, std::uint64_t state_bytes, monitor::Ev
   // A slot also has room for the largest state that a shard may save.
   g.slot_bytes = config.slot_bytes != 0
                      ? config.slot_bytes
-                     : fields + spare_bytes + (config.iterable ? arena::align_tensor(g.list_bytes) : 0);
+                     : fields + spare_bytes + (config.iterable ? tensors::align_tensor(g.list_bytes) : 0);
   g.base_seed = config.seed;
   g.retries = config.retries;
   g.retry_backoff_ns = static_cast<std::uint64_t>(config.retry_backoff_ns);

@@ -5,13 +5,13 @@
 #include <atomic>
 #include <cstdint>
 
-#include "arena/slot_table.hpp"
 #include "base/error.hpp"
 #include "loader/config.hpp"
 #include "loader/slot_memory.hpp"
 #include "monitor/events.hpp"
 #include "os/limits.hpp"
 #include "shm/segment.hpp"
+#include "tensors/slot_table.hpp"
 
 namespace feedlane::loader {
 
@@ -22,7 +22,7 @@ class Memory {
                 monitor::EventQueue& events, Error& error);
 
   shm::Segments segments;
-  arena::SlotTable slots;
+  tensors::SlotTable slots;
   SlotMemory slot_memory;
   // Releases that still wait for a stream. Each may free a slot.
   std::atomic<std::uint32_t> pending_releases{0};

@@ -87,10 +87,10 @@ class Order {
   // The most samples that a task with this many rows may process.
   [[nodiscard]] virtual std::uint64_t sample_limit(std::uint32_t rows) const = 0;
   // Whether a batch may have this many rows and this many samples left out. E_CORRUPT.
-  virtual Status check_rows(const Entry& entry, std::uint32_t rows, const arena::Made& made, Error& error) const = 0;
+  virtual Status check_rows(const Entry& entry, std::uint32_t rows, const tensors::Made& made, Error& error) const = 0;
   // A result has arrived for a task that processed `taken` samples. `made`: the batch, or nullptr if it failed. If an
   // allocation fails, nothing changes.
-  virtual void on_result(const Entry& entry, std::uint64_t taken, const arena::Made* made, Contents& contents) = 0;
+  virtual void on_result(const Entry& entry, std::uint64_t taken, const tensors::Made* made, Contents& contents) = 0;
   // A task reported that its shard has no more samples.
   virtual void on_end(const Entry& entry) = 0;
   // The number of the sample at `position` of a task whose result has just arrived; -1: none.

@@ -2,20 +2,20 @@
 // The lender of a loader that yields batches to its own process.
 #pragma once
 
+#include "lending/lender.hpp"
 #include "loader/ledger.hpp"
-#include "loader/lender.hpp"
 #include "loader/memory.hpp"
 #include "loader/wakeups.hpp"
 
 namespace feedlane::loader {
 
-class OwnLender final : public Lender {
+class OwnLender final : public lending::Lender {
  public:
   // All must outlive the lender.
   OwnLender(Memory& memory, const Ledger& ledger, Wakeups& wakeups)
       : memory_(memory), ledger_(ledger), wakeups_(wakeups) {}
 
-  [[nodiscard]] arena::SlotTable& slots() override { return memory_.slots; }
+  [[nodiscard]] tensors::SlotTable& slots() override { return memory_.slots; }
   [[nodiscard]] pinned::Pool* pool() const override { return memory_.slot_memory.pool(); }
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint32_t slot) const override {
     return ledger_.at(slot).contents.made.tensors;

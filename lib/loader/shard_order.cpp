@@ -113,7 +113,7 @@ bool ShardOrder::settle(const Entry& entry, Ledger& ledger) {
 
 std::uint64_t ShardOrder::sample_limit(std::uint32_t rows) const { return dataset::Task::record_limit(rows, true); }
 
-Status ShardOrder::check_rows(const Entry& entry, std::uint32_t rows, const arena::Made& made, Error& error) const {
+Status ShardOrder::check_rows(const Entry& entry, std::uint32_t rows, const tensors::Made& made, Error& error) const {
   if (rows != 0 || !made.records.empty()) return FEEDLANE_OK;
   const std::uint64_t skipped = made.skipped();
   return error.refuse(
@@ -122,7 +122,7 @@ Status ShardOrder::check_rows(const Entry& entry, std::uint32_t rows, const aren
 }
 
 // A worker's results arrive in the order of its tasks, so the last one determines the position in its shard.
-void ShardOrder::on_result(const Entry& entry, std::uint64_t taken, const arena::Made* made, Contents& contents) {
+void ShardOrder::on_result(const Entry& entry, std::uint64_t taken, const tensors::Made* made, Contents& contents) {
   Shard& shard = shards_[entry.home];
   checkpoint::Blob state;  // before anything counts: memory may be too short
   if (made != nullptr && made->has_state)

@@ -21,8 +21,8 @@ class ShardOrder final : public Order {
   shm::TaskMessage message_for(const Entry& entry, std::uint64_t id) override;
   bool settle(const Entry& entry, Ledger& ledger) override;
   [[nodiscard]] std::uint64_t sample_limit(std::uint32_t rows) const override;
-  Status check_rows(const Entry& entry, std::uint32_t rows, const arena::Made& made, Error& error) const override;
-  void on_result(const Entry& entry, std::uint64_t taken, const arena::Made* made, Contents& contents) override;
+  Status check_rows(const Entry& entry, std::uint32_t rows, const tensors::Made& made, Error& error) const override;
+  void on_result(const Entry& entry, std::uint64_t taken, const tensors::Made* made, Contents& contents) override;
   void on_end(const Entry& entry) override { shards_[entry.home].is_exhausted = true; }
   [[nodiscard]] std::int64_t sample_at(const Entry& entry, std::int64_t position) const override;
   [[nodiscard]] std::int64_t row_sample(const Entry&, std::uint32_t) const override { return -1; }

@@ -13,7 +13,7 @@
 #include "feedlane/batch.h"
 #include "feedlane/monitor.h"
 #include "feedlane/observe.h"
-#include "loader/leases.hpp"
+#include "lending/leases.hpp"
 
 namespace feedlane::loader {
 
@@ -43,7 +43,7 @@ class Source {
   virtual void interrupt() = 0;  // any signal handler too
   // From now on every wait ends with INTERRUPTED, except waits of a stop with `for_good`.
   virtual void close() = 0;
-  [[nodiscard]] virtual Leases& leases() = 0;
+  [[nodiscard]] virtual lending::Leases& leases() = 0;
   virtual bool next_event(feedlane_event& out) = 0;
   [[nodiscard]] virtual feedlane_stats stats() const = 0;
   [[nodiscard]] virtual feedlane_loader_info info() const = 0;

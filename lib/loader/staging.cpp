@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "arena/fields.hpp"
+#include "tensors/fields.hpp"
 
 namespace feedlane::loader {
 
@@ -51,7 +51,7 @@ bool Staging::is_ready(std::uint32_t slot) const {
   return b != nullptr && b->state == State::ready;
 }
 
-Staging::Buffer* Staging::find_free(const arena::SlotTable& slots) {
+Staging::Buffer* Staging::find_free(const tensors::SlotTable& slots) {
   for (Buffer& b : buffers_) {
     if (b.state == State::held && !slots.is_in_use(b.token)) b.state = State::free;
     if (b.state == State::free) return &b;
@@ -59,11 +59,11 @@ Staging::Buffer* Staging::find_free(const arena::SlotTable& slots) {
   return nullptr;
 }
 
-Status Staging::begin(std::uint32_t slot, arena::Made& made, const arena::SlotTable& slots, bool now, bool& has_buffer,
-                      Error& error) {
+Status Staging::begin(std::uint32_t slot, tensors::Made& made, const tensors::SlotTable& slots, bool now,
+                      bool& has_buffer, Error& error) {
   std::vector<feedlane_tensor>& tensors = made.tensors;
   std::uint64_t needed = 0;
-  for (const feedlane_tensor& t : tensors) needed = arena::align_tensor(needed) + t.bytes;
+  for (const feedlane_tensor& t : tensors) needed = tensors::align_tensor(needed) + t.bytes;
   if (needed > pool_->buffer_bytes())
     return error.refuse(FEEDLANE_E_SAMPLE, "pool.buffer_bytes", pool_->buffer_bytes(), needed,
                         "the batch takes {} bytes, but the pool's buffers have only {}", needed, pool_->buffer_bytes());
@@ -77,7 +77,7 @@ Status Staging::begin(std::uint32_t slot, arena::Made& made, const arena::SlotTa
   made.rows_as_declared = -1;     // they lie elsewhere now
   std::uint64_t at = 0;
   for (feedlane_tensor& t : tensors) {
-    at = arena::align_tensor(at);
+    at = tensors::align_tensor(at);
     std::byte* const to = static_cast<std::byte*>(b->memory.data) + at;
     b->parts.push_back({to, static_cast<const std::byte*>(t.data), t.bytes});
     t.data = to;
@@ -116,7 +116,7 @@ bool Staging::has_copier() const {
   return has_copier_;
 }
 
-bool Staging::all_held(const arena::SlotTable& slots) const {
+bool Staging::all_held(const tensors::SlotTable& slots) const {
   const std::lock_guard lock(mutex_);
   return std::all_of(buffers_.begin(), buffers_.end(),
                      [&](const Buffer& b) { return b.state == State::held && slots.is_in_use(b.token); });

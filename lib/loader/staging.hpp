@@ -12,10 +12,10 @@
 #include <mutex>
 #include <vector>
 
-#include "arena/slot.hpp"
-#include "arena/slot_table.hpp"
 #include "base/error.hpp"
 #include "pinned/pool.hpp"
+#include "tensors/slot.hpp"
+#include "tensors/slot_table.hpp"
 
 namespace feedlane::loader {
 
@@ -36,7 +36,7 @@ class Staging {
   [[nodiscard]] bool is_ready(std::uint32_t slot) const;
   // Queues the copy of a slot's batch. `has_buffer`: false if no buffer is free. E_SAMPLE: the batch is larger than a
   // buffer. `now`: this thread copies at once (inline).
-  Status begin(std::uint32_t slot, arena::Made& made, const arena::SlotTable& slots, bool now, bool& has_buffer,
+  Status begin(std::uint32_t slot, tensors::Made& made, const tensors::SlotTable& slots, bool now, bool& has_buffer,
                Error& error);
   // The slot's batch was yielded to the trainer.
   void hand_out(std::uint32_t slot, std::uint64_t token);
@@ -45,7 +45,7 @@ class Staging {
   // Whether a thread is in `run`.
   [[nodiscard]] bool has_copier() const;
   // Whether the trainer holds every buffer.
-  [[nodiscard]] bool all_held(const arena::SlotTable& slots) const;
+  [[nodiscard]] bool all_held(const tensors::SlotTable& slots) const;
 
   // ---- the thread that copies ----
 
@@ -72,7 +72,7 @@ class Staging {
   static void copy(const Buffer& buffer);
   [[nodiscard]] Buffer* find(std::uint32_t slot);
   [[nodiscard]] const Buffer* find(std::uint32_t slot) const;
-  Buffer* find_free(const arena::SlotTable& slots);
+  Buffer* find_free(const tensors::SlotTable& slots);
   Status enter(Error& error);
   // The next buffer to copy; nullptr: closed.
   Buffer* wait_for_work();

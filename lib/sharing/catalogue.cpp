@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "arena/fields.hpp"
 #include "shm/shared_read.hpp"
+#include "tensors/fields.hpp"
 
 namespace feedlane::sharing {
 namespace {
@@ -26,7 +26,8 @@ Status read_tensor(const shm::TensorRecord& shared, std::uint32_t slot, std::uin
   const auto r = shm::read_once<shm::TensorRecord>(&shared);
   feedlane_dtype dtype{r.code, r.bits, r.lanes};
   std::uint64_t bytes = 0;
-  if (const arena::Flaw f = arena::check_shape(dtype, r.ndim, FEEDLANE_MAX_NDIM, r.shape, bytes); f.member != nullptr)
+  if (const tensors::Flaw f = tensors::check_shape(dtype, r.ndim, FEEDLANE_MAX_NDIM, r.shape, bytes);
+      f.member != nullptr)
     return error.refuse(FEEDLANE_E_CORRUPT, "catalogue", f.found, f.needed, "{} of tensor {} of slot {} is {}: {}",
                         f.member, i, slot, f.found, f.rule);
   if (r.bytes != bytes)
@@ -40,7 +41,7 @@ Status read_tensor(const shm::TensorRecord& shared, std::uint32_t slot, std::uin
   std::copy_n(r.name, sizeof r.name, name.data());
   name.back() = '\0';
   feedlane_tensor& t = described.tensors[i];
-  t = arena::row_major(dtype, r.ndim, r.shape);
+  t = tensors::row_major(dtype, r.ndim, r.shape);
   t.name = name.data();
   t.data = base_of(segments) + r.offset;
   t.bytes = bytes;

@@ -14,12 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "arena/slot_table.hpp"
 #include "base/error.hpp"
 #include "feedlane/share.h"
 #include "greeting/share.hpp"
-#include "loader/leases.hpp"
-#include "loader/lender.hpp"
+#include "lending/leases.hpp"
+#include "lending/lender.hpp"
 #include "loader/source.hpp"
 #include "loader/wakeups.hpp"
 #include "monitor/events.hpp"
@@ -32,10 +31,11 @@
 #include "sharing/catalogue.hpp"
 #include "shm/segment.hpp"
 #include "shm/share_layout.hpp"
+#include "tensors/slot_table.hpp"
 
 namespace feedlane::sharing {
 
-class Consumer final : public loader::Source, private loader::Lender {
+class Consumer final : public loader::Source, private lending::Lender {
  public:
   // Owns the socket in every case. OK when the feeder has accepted this consumer; see greeting/share.hpp.
   static Status join(os::Fd socket, os::Deadline deadline, std::unique_ptr<Consumer>& out, Error& error);
@@ -58,7 +58,7 @@ class Consumer final : public loader::Source, private loader::Lender {
   void ask_to_end() noexcept override { leave(); }
   void interrupt() override { wakeups_.interrupt(); }
   void close() override { wakeups_.close(); }
-  [[nodiscard]] loader::Leases& leases() override { return leases_; }
+  [[nodiscard]] lending::Leases& leases() override { return leases_; }
   bool next_event(feedlane_event& out) override { return events_.pop(out); }
   [[nodiscard]] feedlane_stats stats() const override;
   // The epoch, its number of batches, the next epoch that begin accepts, `pid`, `iterable` and `batch_size`. Only the
@@ -97,7 +97,7 @@ class Consumer final : public loader::Source, private loader::Lender {
 
   // ---- Lender ----
 
-  [[nodiscard]] arena::SlotTable& slots() override { return slots_; }
+  [[nodiscard]] tensors::SlotTable& slots() override { return slots_; }
   [[nodiscard]] pinned::Pool* pool() const override { return nullptr; }
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint32_t slot) const override {
     return batches_[slot].described.tensors;
@@ -136,10 +136,10 @@ class Consumer final : public loader::Source, private loader::Lender {
   ring::Consumer ring_;
   ring::Doorbell bell_;
   shm::LoaderCounters counters_{};
-  arena::SlotTable slots_;
+  tensors::SlotTable slots_;
   std::vector<Batch> batches_;
   monitor::EventQueue events_;
-  loader::Leases leases_;
+  lending::Leases leases_;
   // How far the trainer and the messages have come.
   struct Position {
     std::int64_t wanted = -1;      // the epoch begun last; -1: none

@@ -41,7 +41,7 @@ class Feeder final : public loader::Source, private loader::Outlet {
   void ask_to_end() noexcept override { loader_->ask_to_end(); }
   void interrupt() override { loader_->interrupt(); }
   void close() override { loader_->close(); }
-  [[nodiscard]] loader::Leases& leases() override { return loader_->leases(); }
+  [[nodiscard]] lending::Leases& leases() override { return loader_->leases(); }
   bool next_event(feedlane_event& out) override { return loader_->next_event(out); }
   [[nodiscard]] feedlane_stats stats() const override { return loader_->stats(); }
   [[nodiscard]] feedlane_loader_info info() const override { return loader_->info(); }

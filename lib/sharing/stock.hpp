@@ -25,7 +25,7 @@ class Stock {
 
   // Adds a batch that the loader has yielded, with the caller as its only holder. Returns its slot.
   std::uint32_t add(std::uint64_t token) {
-    const std::uint32_t slot = arena::SlotTable::slot_number(token);
+    const std::uint32_t slot = tensors::SlotTable::slot_number(token);
     tokens_[slot] = token;
     holders_[slot] = 1;
     return slot;
@@ -35,7 +35,7 @@ class Stock {
   // A holder has returned the slot; after the last one the slot is free.
   void put_back(std::uint32_t slot) {
     if (--holders_[slot] != 0) return;
-    arena::SlotTable::Left left;
+    tensors::SlotTable::Left left;
     (void)loader_.leases().release(tokens_[slot], left);
   }
 

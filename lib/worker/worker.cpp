@@ -238,7 +238,7 @@ Status Worker::take_task(const feedlane_task** task, Error& error) {
     row_->started_ns.store(static_cast<std::uint64_t>(task_since_ns_), std::memory_order_relaxed);
     row_->started_task.store(message.id, std::memory_order_relaxed);
     row_->begun_through.store(message.id, std::memory_order_release);
-    task_.open(message, segments_->index_list(message.slot), arena::Slot::of(*segments_, message.slot));
+    task_.open(message, segments_->index_list(message.slot), tensors::Slot::of(*segments_, message.slot));
     tasks_.release(1);
     // Prefetches the next task and this slot's header for the end of this task. The trainer was the last to read the
     // header.

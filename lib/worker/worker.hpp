@@ -7,7 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "arena/fields.hpp"
 #include "base/error.hpp"
 #include "dataset/runner.hpp"
 #include "dataset/scratch.hpp"
@@ -21,6 +20,7 @@
 #include "ring/spsc.hpp"
 #include "ring/waiter.hpp"
 #include "shm/segment.hpp"
+#include "tensors/fields.hpp"
 
 namespace feedlane::worker {
 
@@ -100,7 +100,7 @@ class Worker {
   ring::Waiter waiter_;
   shm::Segments own_;  // unused by a thread of the trainer
   const shm::Segments* segments_ = &own_;
-  arena::Fields fields_;
+  tensors::Fields fields_;
   std::vector<feedlane_field> declared_;
   std::uint32_t id_ = 0;
   std::uint32_t generation_ = 0;

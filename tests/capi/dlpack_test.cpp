@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A batch's tensors as DLPack shows them, and who keeps the batch meanwhile.
-#include "arena/dlpack_abi.hpp"
+#include "tensors/dlpack_abi.hpp"
 
 #include <doctest/doctest.h>
 

@@ -16,17 +16,17 @@
 #include <string>
 #include <vector>
 
-#include "arena/slot.hpp"
 #include "ring/spsc.hpp"
 #include "shm/layout.hpp"
 #include "shm/plan.hpp"
+#include "tensors/slot.hpp"
 
 namespace feedlane::test {
 
 // A result that a worker sends, and what it describes: a whole batch, or a failure; and what is changed of it.
 struct Lie {
   const char* what;
-  void (*edit)(shm::ResultMessage&, arena::Slot&);
+  void (*edit)(shm::ResultMessage&, tensors::Slot&);
   bool is_failure;
 };
 
@@ -69,15 +69,15 @@ class Inside {
   // The result of this task, which it has in hand. Results that were committed before are read first: their cells are not reused.
   void send(const feedlane_task& task, const Lie& lie, std::uint32_t rows) const {
     const feedlane_tensor& tensor = task.tensors[0];
-    arena::Slot slot;
+    tensors::Slot slot;
     slot.number = static_cast<std::uint32_t>((tensor.offset - plan.payload) / plan.slot_stride);
     slot.header = reinterpret_cast<shm::SlotHeader*>(slot_header(slot.number));
     slot.records = reinterpret_cast<shm::SampleRecord*>(data + plan.records + slot.number * plan.record_bytes);
     slot.payload_bytes = plan.geometry.slot_bytes;
     slot.payload_offset = plan.payload_of(slot.number);
     slot.payload = data + slot.payload_offset;
-    if (lie.is_failure) arena::write_failure(slot, task.id, 0, false, "damaged", {}, 0);
-    else arena::write_batch(slot, task.id, {tensor}, {});
+    if (lie.is_failure) tensors::write_failure(slot, task.id, 0, false, "damaged", {}, 0);
+    else tensors::write_batch(slot, task.id, {tensor}, {});
     shm::ResultMessage result{};
     result.id = task.id;
     result.slot = slot.number;

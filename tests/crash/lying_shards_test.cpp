@@ -14,7 +14,7 @@
 
 using namespace feedlane::test;
 using namespace feedlane::test::shards;
-namespace arena = feedlane::arena;
+namespace tensors = feedlane::tensors;
 namespace shm = feedlane::shm;
 
 namespace {
@@ -37,15 +37,15 @@ std::int32_t lying_next(void* self, const feedlane_row* row, feedlane_error* err
 
 TEST_CASE("a worker that sends an impossible result for a shard is killed, and no sample is lost") {
   static constexpr Lie lies[] = {
-      {"more rows than asked for", [](shm::ResultMessage& r, arena::Slot&) { r.rows = 4; }, false},
-      {"no rows at all", [](shm::ResultMessage& r, arena::Slot&) { r.rows = 0; }, false},
+      {"more rows than asked for", [](shm::ResultMessage& r, tensors::Slot&) { r.rows = 4; }, false},
+      {"no rows at all", [](shm::ResultMessage& r, tensors::Slot&) { r.rows = 0; }, false},
       {"another task's failure to open",
-       [](shm::ResultMessage& r, arena::Slot& slot) {
+       [](shm::ResultMessage& r, tensors::Slot& slot) {
          r.status = FEEDLANE_E_INIT;
          slot.header->head.task_id++;
        },
        true},
-      {"a status of no result", [](shm::ResultMessage& r, arena::Slot&) { r.status = FEEDLANE_E_STALE; }, false},
+      {"a status of no result", [](shm::ResultMessage& r, tensors::Slot&) { r.status = FEEDLANE_E_STALE; }, false},
   };
   for (const Lie& lie : lies) {
     CAPTURE(std::string(lie.what));
@@ -63,7 +63,8 @@ TEST_CASE("a worker that sends an impossible result for a shard is killed, and n
 }
 
 TEST_CASE("the error of a batch that is given up says what was wrong with its last result") {
-  static constexpr Lie lie{"more rows than asked for", [](shm::ResultMessage& r, arena::Slot&) { r.rows = 4; }, false};
+  static constexpr Lie lie{"more rows than asked for", [](shm::ResultMessage& r, tensors::Slot&) { r.rows = 4; },
+                           false};
   told = &lie;
   not_its = open_descriptors();
   Iterable s({15}, 3);

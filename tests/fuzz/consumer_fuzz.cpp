@@ -238,7 +238,7 @@ class Trainer {
   }
   void release() {
     if (held_.empty()) return;
-    arena::SlotTable::Left left;
+    tensors::SlotTable::Left left;
     PROMISE(c_->leases().release(held_.front(), left) == FEEDLANE_OK && left.freed);
     held_.erase(held_.begin());
   }

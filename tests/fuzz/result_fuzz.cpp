@@ -8,7 +8,6 @@
 #include <set>
 #include <vector>
 
-#include "arena/slot.hpp"
 #include "dataset/task.hpp"
 #include "failing.hpp"
 #include "input.hpp"
@@ -16,6 +15,7 @@
 #include "os/clock.hpp"
 #include "os/socket.hpp"
 #include "support/kinds.hpp"
+#include "tensors/slot.hpp"
 
 using namespace feedlane;
 
@@ -169,7 +169,7 @@ class Liar {
   [[nodiscard]] bool is_iterable() const { return task_.is_iterable(); }
 
   void make(fuzz::Input& in, const shm::TaskMessage& m, shm::ResultMessage& r) {
-    const arena::Slot slot = arena::Slot::of(l_.memory().segments, m.slot);
+    const tensors::Slot slot = tensors::Slot::of(l_.memory().segments, m.slot);
     Error error;
     task_.open(m, l_.memory().segments.index_list(m.slot), slot);
     std::uint32_t skipped = 0;
@@ -213,7 +213,7 @@ class Liar {
 
   loader::Loader& l_;
   os::Fd socket_;
-  arena::Fields fields_;
+  tensors::Fields fields_;
   dataset::Task task_;
   std::uint32_t id_ = 0;
   std::uint64_t tasks_ = 0;
@@ -257,7 +257,7 @@ class Epoch {
   }
   void release() {
     if (held_.empty()) return;
-    arena::SlotTable::Left left;
+    tensors::SlotTable::Left left;
     PROMISE(l_.leases().release(held_.front(), left) == FEEDLANE_OK && left.freed);
     PROMISE(l_.leases().release(held_.front(), left) == FEEDLANE_E_STALE);
     held_.erase(held_.begin());

@@ -4,8 +4,8 @@
 #include <array>
 #include <vector>
 
-#include "arena/slot.hpp"
 #include "input.hpp"
+#include "tensors/slot.hpp"
 
 using namespace feedlane;
 
@@ -21,9 +21,9 @@ void fill_name(fuzz::Input& in, char (&name)[shm::name_bytes]) {
   if (!text.empty()) std::memcpy(name, text.data(), text.size());
 }
 
-void check_fields(const arena::Fields& fields) {
+void check_fields(const tensors::Fields& fields) {
   std::uint64_t end = 0;
-  for (const arena::Fields::Field& f : fields.all()) {
+  for (const tensors::Fields::Field& f : fields.all()) {
     PROMISE(f.offset % shm::tensor_alignment == 0 && f.offset >= end);
     end = f.offset + f.row_bytes * max_rows;
     PROMISE(end <= fields.slot_bytes() && fields.slot_bytes() <= shm::max_slot_bytes + shm::tensor_alignment);
@@ -46,7 +46,7 @@ void read_fields(fuzz::Input& in) {
       if (&extent - r.shape < r.ndim) extent = in.number();
   }
   const auto count = static_cast<std::uint32_t>(records.size());
-  arena::Fields fields;
+  tensors::Fields fields;
   Error error;
   const Status s = fields.read(records.data(), count, max_rows, error);
   PROMISE(s == FEEDLANE_OK || s == FEEDLANE_E_CORRUPT);
@@ -76,7 +76,7 @@ void declare_fields(fuzz::Input& in) {
     std::memcpy(bytes + i * size, &f, std::min(size, sizeof f));
     if (size > sizeof f && in.pick(8) == 7) bytes[i * size + size - 1] = std::byte{1};
   }
-  arena::Fields fields;
+  tensors::Fields fields;
   Error error;
   const auto* list = in.pick(32) == 31 ? nullptr : reinterpret_cast<const feedlane_field*>(bytes);
   const Status s = fields.declare(list, count, max_rows, error);
@@ -98,7 +98,7 @@ struct Memory {
   shm::SlotHeader header{};
   std::vector<shm::SampleRecord> records;
   std::vector<std::uint64_t> payload;
-  arena::Slot slot;
+  tensors::Slot slot;
 };
 
 struct Declared {
@@ -108,7 +108,7 @@ struct Declared {
     PROMISE(fields.read(all, count, max_rows, error) == FEEDLANE_OK);
     if (unbatched) fields.leave_out_batch_dimension();
   }
-  arena::Fields fields;
+  tensors::Fields fields;
 };
 
 void write_records(fuzz::Input& in, Memory& m, std::uint32_t count) {
@@ -160,11 +160,12 @@ void read_batch(fuzz::Input& in) {
   Memory m(4096);
   const std::int64_t rows = all.empty() || !all[0].unbatched ? in.pick(max_rows + 1) : 1;
   std::vector<feedlane_tensor> tensors;
-  for (const auto& field : all) tensors.push_back(arena::tensor_of(field, rows, m.slot.payload, m.slot.payload_offset));
-  arena::Extras extras;
+  for (const auto& field : all)
+    tensors.push_back(tensors::tensor_of(field, rows, m.slot.payload, m.slot.payload_offset));
+  tensors::Extras extras;
   for (std::uint32_t more = in.pick(3); more > 0; more--) {
     const std::int64_t shape[] = {in.pick(4), in.pick(4)};
-    feedlane_tensor t = arena::row_major({2, 32, 1}, 2, shape);
+    feedlane_tensor t = tensors::row_major({2, 32, 1}, 2, shape);
     t.name = "more";
     t.bytes = static_cast<std::uint64_t>(shape[0] * shape[1] * 4);
     t.offset = m.slot.payload_offset + 3072;
@@ -176,11 +177,11 @@ void read_batch(fuzz::Input& in) {
   extras.state = {in.u8(), in.pick(65)};
   extras.records = in.pick(record_room + 2);
   write_records(in, m, extras.records);
-  arena::write_batch(m.slot, task_id, tensors, extras);
+  tensors::write_batch(m.slot, task_id, tensors, extras);
   fuzz::edit(in, &m.header.head, sizeof m.header.head);
   fuzz::edit(in, m.header.tensors, 4 * sizeof m.header.tensors[0]);
 
-  arena::Made made;
+  tensors::Made made;
   Error error;
   const std::uint64_t limit = in.pick(2 * max_rows);
   if (in.flag()) {  // what a slot had before doesn't matter
@@ -188,13 +189,13 @@ void read_batch(fuzz::Input& in) {
     before.header = m.header;
     fuzz::edit(in, &before.header.head, sizeof before.header.head);
     before.slot.payload = m.slot.payload;
-    (void)arena::read_batch(before.slot, task_id, declared.fields, in.pick(max_rows + 1), limit, made, error);
+    (void)tensors::read_batch(before.slot, task_id, declared.fields, in.pick(max_rows + 1), limit, made, error);
     error = {};
   }
-  const Status s = arena::read_batch(m.slot, task_id, declared.fields, rows, limit, made, error);
+  const Status s = tensors::read_batch(m.slot, task_id, declared.fields, rows, limit, made, error);
   PROMISE(s == FEEDLANE_OK || (s == FEEDLANE_E_CORRUPT && error.argument[0] != '\0'));
-  arena::Made first;
-  PROMISE(arena::read_batch(m.slot, task_id, declared.fields, rows, limit, first, error) == s);
+  tensors::Made first;
+  PROMISE(tensors::read_batch(m.slot, task_id, declared.fields, rows, limit, first, error) == s);
   if (s != FEEDLANE_OK) return;
   check_same(made.tensors, first.tensors);
   PROMISE(made.tensors.size() >= all.size() && made.tensors.size() <= FEEDLANE_MAX_TENSORS);
@@ -214,14 +215,14 @@ void read_failure(fuzz::Input& in) {
   const std::uint64_t limit = in.pick(2 * max_rows);
   write_records(in, m, count);
   const bool transient = in.flag();
-  arena::write_failure(m.slot, task_id, std::int64_t{in.pick(8)} - 1, transient, text, detail, count);
+  tensors::write_failure(m.slot, task_id, std::int64_t{in.pick(8)} - 1, transient, text, detail, count);
   fuzz::edit(in, &m.header.head, sizeof m.header.head);
   if (in.flag()) std::memset(m.header.text.text, 'x', sizeof m.header.text.text);
 
   std::int64_t position = -2;
   std::vector<shm::SampleRecord> records;
   Error why, error;
-  const Status s = arena::read_failure(m.slot, task_id, limit, position, why, records, error);
+  const Status s = tensors::read_failure(m.slot, task_id, limit, position, why, records, error);
   PROMISE(s == FEEDLANE_OK || (s == FEEDLANE_E_CORRUPT && error.argument[0] != '\0'));
   if (s != FEEDLANE_OK) return;
   PROMISE(position >= -1 && position < static_cast<std::int64_t>(limit));

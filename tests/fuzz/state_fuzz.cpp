@@ -245,7 +245,7 @@ void resume(fuzz::Input& in) {
   feedlane_batch batch;
   for (std::uint32_t i = 0; i < 6 && s != FEEDLANE_END && s != FEEDLANE_E_INIT; i++) {
     s = l->next(0, batch, error);
-    arena::SlotTable::Left left;
+    tensors::SlotTable::Left left;
     if (s != FEEDLANE_OK) continue;
     PROMISE(batch.batch >= 0);
     const Status told = l->state(batch.token, now, error);

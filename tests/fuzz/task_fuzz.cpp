@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "arena/slot.hpp"
 #include "dataset/runner.hpp"
 #include "failing.hpp"
 #include "input.hpp"
@@ -14,6 +13,7 @@
 #include "os/event.hpp"
 #include "os/process.hpp"
 #include "os/socket.hpp"
+#include "tensors/slot.hpp"
 #include "worker/worker.hpp"
 
 using namespace feedlane;
@@ -98,7 +98,7 @@ class Bench {
   [[nodiscard]] bool is_iterable() const { return (segments.plan().geometry.flags & shm::geometry_iterable) != 0; }
 
   shm::Segments segments;
-  arena::Fields fields;
+  tensors::Fields fields;
   os::Fd mine;
   std::unique_ptr<worker::Worker> worker;
   std::uint64_t answered = 0;
@@ -334,14 +334,14 @@ void check_answer(const Bench& b, const shm::TaskMessage& task, const shm::Resul
             r.committed_ns <= static_cast<std::uint64_t>(os::now_ns()));
   }
   const std::uint64_t limit = dataset::Task::record_limit(task.rows, b.is_iterable());
-  const arena::Slot slot = arena::Slot::of(b.segments, r.slot);
+  const tensors::Slot slot = tensors::Slot::of(b.segments, r.slot);
   Error error, why;
-  arena::Made made;
+  tensors::Made made;
   std::int64_t position = 0;
   switch (r.status) {
     case FEEDLANE_OK: {
       PROMISE(had_in_hand && r.rows <= task.rows);
-      PROMISE(arena::read_batch(slot, r.id, b.fields, r.rows, limit, made, error) == FEEDLANE_OK);
+      PROMISE(tensors::read_batch(slot, r.id, b.fields, r.rows, limit, made, error) == FEEDLANE_OK);
       const bool may_be_empty = b.is_iterable() ? !made.records.empty() : made.skipped() != 0;
       PROMISE(b.is_iterable() || r.rows + made.skipped() <= task.rows);
       PROMISE(r.rows != 0 || may_be_empty);
@@ -350,7 +350,7 @@ void check_answer(const Bench& b, const shm::TaskMessage& task, const shm::Resul
     case FEEDLANE_E_INIT: PROMISE(b.is_iterable()); [[fallthrough]];
     case FEEDLANE_E_SAMPLE:
       PROMISE(had_in_hand && r.rows <= limit);
-      PROMISE(arena::read_failure(slot, r.id, limit, position, why, made.records, error) == FEEDLANE_OK);
+      PROMISE(tensors::read_failure(slot, r.id, limit, position, why, made.records, error) == FEEDLANE_OK);
       break;
     case FEEDLANE_END: PROMISE(had_in_hand && b.is_iterable()); break;
     default: PROMISE(r.status == FEEDLANE_ABANDONED && !had_in_hand); break;

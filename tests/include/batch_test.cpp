@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a batch shows of what its data set did.
-#include "arena/dlpack_abi.hpp"
+#include "tensors/dlpack_abi.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What registered memory promises on a GPU alone.
-#include "arena/dlpack_abi.hpp"
 #include "cuda_device.hpp"
 #include "support/trainer.hpp"
+#include "tensors/dlpack_abi.hpp"
 
 using namespace feedlane::test;
 

@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "arena/dlpack_abi.hpp"
 #include "device.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
+#include "tensors/dlpack_abi.hpp"
 
 using namespace feedlane::test;
 

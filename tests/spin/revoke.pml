@@ -10,7 +10,7 @@
  * fails: DRAIN=0    the trainer does not look for the dead worker's answer before it gives the task away
  *
  * code: lib/worker/worker.cpp Worker::is_revoked 9c4c46b6
- * code: lib/worker/worker.cpp Worker::take_task 1530100d
+ * code: lib/worker/worker.cpp Worker::take_task b7274d74
  * code: lib/supervisor/task_ring.cpp TaskRing::revoke 678f2e0a
  * code: lib/loader/collector.cpp Collector::collect 8cb55ad9
  * code: lib/loader/crew.cpp Crew::drain_lane 0632bbdd

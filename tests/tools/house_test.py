@@ -163,7 +163,7 @@ class Checks(unittest.TestCase):
         sources = {f"{core}/own.hpp": "", f"{core}/a.cpp": '#include <Python.h>\n#include "own.hpp"\n#include "feedlane.h"\n'
                    '#include "feedlane/loader.h"\n'}
         self.assertEqual(self.found(check, sources), [])
-        for wrong in '"arena/dlpack_abi.hpp"', "<os/fd.hpp>", '"handle.hpp"', '"../../handle.hpp"', '"feedlane/row.hpp"':
+        for wrong in '"tensors/dlpack_abi.hpp"', "<os/fd.hpp>", '"handle.hpp"', '"../../handle.hpp"', '"feedlane/row.hpp"':
             sources[f"{core}/a.cpp"] = f"#include {wrong}\n"
             self.assertEqual(len(self.found(check, {**sources, "capi/handle.hpp": ""})), 1, wrong)
 

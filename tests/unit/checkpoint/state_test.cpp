@@ -143,7 +143,7 @@ TEST_CASE("an epoch resumed at batch 2^62 yields that batch from a sampler of 2^
   REQUIRE(l->next(0, batch, error) == FEEDLANE_OK);
   CHECK(batch.batch == std::int64_t{1} << 62);
   CHECK(batch.indices[0] == 8);
-  feedlane::arena::SlotTable::Left left;
+  feedlane::tensors::SlotTable::Left left;
   CHECK(l->leases().release(batch.token, left) == FEEDLANE_OK);
 }
 

@@ -16,7 +16,7 @@ using feedlane::Error;
 using feedlane::Status;
 using feedlane::dataset::DatasetRunner;
 using feedlane::dataset::Task;
-namespace arena = feedlane::arena;
+namespace tensors = feedlane::tensors;
 namespace shm = feedlane::shm;
 
 namespace {
@@ -54,7 +54,7 @@ struct Stage {
     geometry.retries = retries;
     geometry.record_rows = static_cast<std::uint32_t>(records.size());
     task.prepare(fields, geometry, 0, nullptr);
-    arena::Slot slot;
+    tensors::Slot slot;
     slot.header = &header;
     slot.payload = payload.data();
     slot.payload_offset = 4096;
@@ -111,7 +111,7 @@ struct Stage {
   int closed = 0;
   feedlane_dataset table{};
   feedlane_worker_info info{};
-  arena::Fields fields;
+  tensors::Fields fields;
   alignas(8) shm::SlotHeader header{};
   std::vector<std::byte> payload;
   const std::int64_t indices[4] = {10, 20, 30, 40};
@@ -148,12 +148,12 @@ TEST_CASE("a task has the numbers that were sent, seeds by position and tensors 
 TEST_CASE("describe() with fewer rows shortens the task's tensors and writes the batch into the slot") {
   Stage s;
   CHECK(s.task.describe(3) == 3 * 8 + 3 * 3);
-  arena::Made made;
-  REQUIRE(arena::read_batch(s.task.slot(), 7, s.fields, 3, 4, made, s.error) == FEEDLANE_OK);
+  tensors::Made made;
+  REQUIRE(tensors::read_batch(s.task.slot(), 7, s.fields, 3, 4, made, s.error) == FEEDLANE_OK);
   CHECK(made.tensors[0].shape[0] == 3);
   s.task.open({8, 2, 6, 104, 1, 0, 4, 1, 0, 0}, s.indices, s.task.slot());
   CHECK(s.task.describe(4) == 4 * 8 + 4 * 3);
-  CHECK(arena::read_batch(s.task.slot(), 8, s.fields, 4, 4, made, s.error) == FEEDLANE_OK);
+  CHECK(tensors::read_batch(s.task.slot(), 8, s.fields, 4, 4, made, s.error) == FEEDLANE_OK);
 }
 
 TEST_CASE("get is called once for each row, with the row's address in every tensor") {

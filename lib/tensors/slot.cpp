@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes a slot's header (worker), and reads and checks it (trainer).
-#include "arena/slot.hpp"
+#include "tensors/slot.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 
 #include "shm/shared_read.hpp"
 
-namespace feedlane::arena {
+namespace feedlane::tensors {
 
 std::uint64_t detail_room(const Slot& slot) { return std::min<std::uint64_t>(slot.payload_bytes, shm::detail_bytes); }
 
@@ -223,4 +223,4 @@ Status read_failure(const Slot& slot, std::uint64_t task_id, std::uint64_t posit
   return FEEDLANE_OK;
 }
 
-}  // namespace feedlane::arena
+}  // namespace feedlane::tensors

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds DLPack's managed tensors.
-#include "arena/dlpack.hpp"
+#include "tensors/dlpack.hpp"
 
 #include <algorithm>
 #include <type_traits>

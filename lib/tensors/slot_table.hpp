@@ -10,7 +10,7 @@
 #include "shm/layout.hpp"
 #include "shm/segment.hpp"
 
-namespace feedlane::arena {
+namespace feedlane::tensors {
 
 // Lies in private memory, so no other process can write it. The numbers of taken and held slots are counted in control.
 //
@@ -97,4 +97,4 @@ class SlotTable {
   const shm::Segments* memory_ = nullptr;
 };
 
-}  // namespace feedlane::arena
+}  // namespace feedlane::tensors

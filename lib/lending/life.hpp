@@ -8,7 +8,7 @@
 
 #include "pinned/pool.hpp"
 
-namespace feedlane::loader {
+namespace feedlane::lending {
 
 // The handle derives from this class and is deleted with the last count. All owners together have one count, and so do
 // each batch that the trainer holds or a stream uses, each local worker, and each monitor.
@@ -53,4 +53,4 @@ class Hold {
   Life* life_;
 };
 
-}  // namespace feedlane::loader
+}  // namespace feedlane::lending

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The slot table's atomics: free bits, and the counts of each batch.
-#include "arena/slot_table.hpp"
+#include "tensors/slot_table.hpp"
 
 #include <bit>
 
 #include "os/quick_clock.hpp"
 #include "shm/shared_read.hpp"
 
-namespace feedlane::arena {
+namespace feedlane::tensors {
 
 void SlotTable::reset(std::uint32_t slots, shm::LoaderCounters& counters, const shm::Segments* memory) {
   counters_ = &counters;
@@ -152,4 +152,4 @@ std::uint32_t SlotTable::free() const {
   return count;
 }
 
-}  // namespace feedlane::arena
+}  // namespace feedlane::tensors

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records, ends and asks about the uses of batches by streams.
-#include "loader/streams.hpp"
+#include "lending/streams.hpp"
 
 #include <algorithm>
 
-#include "loader/leases.hpp"
+#include "lending/leases.hpp"
 
-namespace feedlane::loader {
+namespace feedlane::lending {
 
 Error stream_error(std::int32_t status) {
   Error error;
@@ -26,7 +26,7 @@ void StreamUse::end(const Error& stream) {
   // Once the use has ended, the slot and this object may belong to another batch.
   Life& life = leases_->life();
   pinned::Pool& pool = *leases_->pool();
-  const arena::SlotTable::Left left = leases_->end_use(token_, stream);
+  const tensors::SlotTable::Left left = leases_->end_use(token_, stream);
   if (left.freed) life.let_go_later(pool);  // the batch's count
   life.let_go_later(pool);                  // the count of `ask`
 }
@@ -70,4 +70,4 @@ void RecordedStreams::ask(const Leases& leases, std::uint64_t token) {
   }
 }
 
-}  // namespace feedlane::loader
+}  // namespace feedlane::lending

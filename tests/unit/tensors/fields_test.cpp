@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Declared fields: their layout in a slot, and what is refused.
-#include "arena/fields.hpp"
+#include "tensors/fields.hpp"
 
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@
 
 using feedlane::Error;
 using feedlane::Status;
-using feedlane::arena::Fields;
+using feedlane::tensors::Fields;
 namespace shm = feedlane::shm;
 
 namespace {

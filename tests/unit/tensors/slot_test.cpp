@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a worker writes into its slot, and how the trainer checks it.
-#include "arena/slot.hpp"
+#include "tensors/slot.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "unit/arena/slot_memory.hpp"
+#include "unit/tensors/slot_memory.hpp"
 
 using feedlane::Error;
 using feedlane::Status;
-using feedlane::arena::Fields;
-using feedlane::arena::Slot;
+using feedlane::tensors::Fields;
+using feedlane::tensors::Slot;
 using namespace feedlane::test;
-namespace arena = feedlane::arena;
+namespace tensors = feedlane::tensors;
 namespace shm = feedlane::shm;
 
 TEST_CASE("the trainer reads a batch as the worker described it, with all rows or fewer") {
@@ -37,8 +37,8 @@ TEST_CASE("a slot header of another task is E_CORRUPT, and the error has both ta
   CHECK(m.error.needed == task + 1);
   std::int64_t position = 0;
   Error why;
-  arena::write_failure(m.slot, task, 0, false, "x", "", 0);
-  CHECK(arena::read_failure(m.slot, task + 1, 5, position, why, m.records, m.error) == FEEDLANE_E_CORRUPT);
+  tensors::write_failure(m.slot, task, 0, false, "x", "", 0);
+  CHECK(tensors::read_failure(m.slot, task + 1, 5, position, why, m.records, m.error) == FEEDLANE_E_CORRUPT);
   CHECK(std::string(m.error.argument) == "slot.task_id");
 }
 
@@ -219,12 +219,12 @@ TEST_CASE("a batch may have as many tensors as a slot can describe, and one more
   Added m;
   std::vector<feedlane_tensor> tensors;
   for (const Fields::Field& f : m.fields.all())
-    tensors.push_back(arena::tensor_of(f, max_rows, m.slot.payload, m.slot.payload_offset));
+    tensors.push_back(tensors::tensor_of(f, max_rows, m.slot.payload, m.slot.payload_offset));
   const std::int64_t shape[] = {2, 3, 4};
   while (tensors.size() < FEEDLANE_MAX_TENSORS) tensors.push_back(m.place(3, shape, m.fields.slot_bytes()));
-  arena::Extras extras;
+  tensors::Extras extras;
   extras.shaped = ~std::uint64_t{7};
-  arena::write_batch(m.slot, task, tensors, extras);
+  tensors::write_batch(m.slot, task, tensors, extras);
   REQUIRE(m.read(max_rows) == FEEDLANE_OK);
   CHECK(m.seen.size() == FEEDLANE_MAX_TENSORS);
   CHECK(std::string(m.seen.back().name) == "added");

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "arena/slot.hpp"
+#include "tensors/slot.hpp"
 
 namespace feedlane::test {
 
@@ -36,12 +36,12 @@ struct Memory {
   }
   void write(std::int64_t rows) {
     std::vector<feedlane_tensor> tensors;
-    for (const arena::Fields::Field& f : fields.all())
-      tensors.push_back(arena::tensor_of(f, rows, slot.payload, slot.payload_offset));
-    arena::write_batch(slot, task, tensors, {});
+    for (const tensors::Fields::Field& f : fields.all())
+      tensors.push_back(tensors::tensor_of(f, rows, slot.payload, slot.payload_offset));
+    tensors::write_batch(slot, task, tensors, {});
   }
   Status read(std::int64_t rows, std::uint64_t id = task) {
-    const Status s = arena::read_batch(slot, id, fields, rows, max_rows, made, error);
+    const Status s = tensors::read_batch(slot, id, fields, rows, max_rows, made, error);
     seen = made.tensors;
     records = made.records;
     return s;
@@ -50,7 +50,7 @@ struct Memory {
   void check_declared(std::int64_t rows) const {
     REQUIRE(seen.size() == 3);
     for (std::size_t i = 0; i < 3; i++) {
-      const feedlane_tensor expected = arena::tensor_of(fields.all()[i], rows, slot.payload, slot.payload_offset);
+      const feedlane_tensor expected = tensors::tensor_of(fields.all()[i], rows, slot.payload, slot.payload_offset);
       const feedlane_tensor& t = seen[i];
       CHECK(std::string(t.name) == fields.all()[i].name);
       CHECK(t.data == expected.data);
@@ -62,11 +62,11 @@ struct Memory {
     }
   }
 
-  arena::Fields fields;
+  tensors::Fields fields;
   alignas(8) shm::SlotHeader header;
   std::vector<std::byte> payload;
-  arena::Slot slot{};
-  arena::Made made;
+  tensors::Slot slot{};
+  tensors::Made made;
   std::vector<feedlane_tensor> seen;
   std::vector<shm::SampleRecord> records;
   Error error;
@@ -90,13 +90,13 @@ struct Added : Memory {
   void write_added() {
     const std::uint64_t declared = fields.slot_bytes();
     std::vector<feedlane_tensor> tensors;
-    for (const arena::Fields::Field& f : fields.all())
-      tensors.push_back(arena::tensor_of(f, max_rows, slot.payload, slot.payload_offset));
+    for (const tensors::Fields::Field& f : fields.all())
+      tensors.push_back(tensors::tensor_of(f, max_rows, slot.payload, slot.payload_offset));
     const std::int64_t shape[] = {2, 3, 4};
     tensors[1] = place(3, shape, declared);
     tensors[1].name = "label";
     tensors.push_back(place(3, shape, declared + 256));
-    arena::Extras extras;
+    tensors::Extras extras;
     extras.shaped = 2 | 8;
     extras.metadata = {declared + 512, 100};
     extras.has_state = true;
@@ -106,10 +106,10 @@ struct Added : Memory {
     room[0].outcome = static_cast<std::int32_t>(shm::SampleOutcome::skipped);
     room[1].position = 5;
     room[1].outcome = static_cast<std::int32_t>(shm::SampleOutcome::retried);
-    arena::write_batch(slot, task, tensors, extras);
+    tensors::write_batch(slot, task, tensors, extras);
   }
   feedlane_tensor place(std::int32_t ndim, const std::int64_t* shape, std::uint64_t offset) const {
-    feedlane_tensor t = arena::row_major({0, 16, 1}, ndim, shape);
+    feedlane_tensor t = tensors::row_major({0, 16, 1}, ndim, shape);
     t.name = "added";
     t.bytes = 48;
     t.offset = slot.payload_offset + offset;

@@ -10,14 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include "arena/slot_table.hpp"
 #include "base/error.hpp"
 #include "feedlane/tensor.h"
-#include "loader/lender.hpp"
-#include "loader/life.hpp"
+#include "lending/lender.hpp"
+#include "lending/life.hpp"
 #include "monitor/events.hpp"
+#include "tensors/slot_table.hpp"
 
-namespace feedlane::loader {
+namespace feedlane::lending {
 
 class RecordedStreams;
 
@@ -43,9 +43,9 @@ class Leases {
   // ---- the slot alone ----
 
   Status retain(std::uint64_t token) { return slots_.retain(token); }
-  Status release(std::uint64_t token, arena::SlotTable::Left& left) {
+  Status release(std::uint64_t token, tensors::SlotTable::Left& left) {
     const Status s = slots_.release(token, left);
-    if (left.freed) lender_.on_freed(arena::SlotTable::slot_number(token));
+    if (left.freed) lender_.on_freed(tensors::SlotTable::slot_number(token));
     return s;
   }
   // The number of batches held.
@@ -63,10 +63,10 @@ class Leases {
   // The stream will report the end of its use, and `next` may wait for that. Called before the stream is asked.
   void expect_end() { lender_.expect_end(); }
   // The use has ended. `stream`: the outcome of the stream, reported as an event if it is an error.
-  arena::SlotTable::Left end_use(std::uint64_t token, const Error& stream);
+  tensors::SlotTable::Left end_use(std::uint64_t token, const Error& stream);
 
   [[nodiscard]] pinned::Pool* pool() const { return lender_.pool(); }
-  [[nodiscard]] const arena::SlotTable& slots() const { return slots_; }
+  [[nodiscard]] const tensors::SlotTable& slots() const { return slots_; }
   // Whether the kernel refuses writes to the tensors.
   [[nodiscard]] bool is_read_only() const { return lender_.is_read_only(); }
 
@@ -74,7 +74,7 @@ class Leases {
   Status check_pool(Error& error) const;
 
   Lender& lender_;
-  arena::SlotTable& slots_;
+  tensors::SlotTable& slots_;
   monitor::EventQueue& events_;
   Life* life_ = nullptr;
   std::unique_ptr<RecordedStreams> streams_;  // with a pool
@@ -99,4 +99,4 @@ class Reference {
   std::uint64_t token_ = 0;
 };
 
-}  // namespace feedlane::loader
+}  // namespace feedlane::lending

@@ -14,7 +14,7 @@
 #include "feedlane/batch.h"
 #include "pinned/backend.hpp"
 
-namespace feedlane::loader {
+namespace feedlane::lending {
 
 class Leases;
 
@@ -71,4 +71,4 @@ class RecordedStreams {
   std::mutex mutex_;  // for `add`
 };
 
-}  // namespace feedlane::loader
+}  // namespace feedlane::lending

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokens, references and uses of slots, from one thread and from several.
-#include "arena/slot_table.hpp"
+#include "tensors/slot_table.hpp"
 
 #include <doctest/doctest.h>
 
@@ -11,7 +11,7 @@
 #include "unit/shm/segments.hpp"
 
 using feedlane::Status;
-using feedlane::arena::SlotTable;
+using feedlane::tensors::SlotTable;
 
 namespace {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // References to batches, and streams' uses of them.
-#include "loader/leases.hpp"
+#include "lending/leases.hpp"
 
-#include "loader/streams.hpp"
+#include "lending/streams.hpp"
 #include "pinned/pool.hpp"
 
-namespace feedlane::loader {
+namespace feedlane::lending {
 
 Leases::Leases(Lender& lender, monitor::EventQueue& events)
     : lender_(lender), slots_(lender.slots()), events_(events) {}
@@ -25,7 +25,7 @@ Status Leases::give_back(std::uint64_t token) {
   // counted once more during this call.
   const bool asks = streams_ != nullptr;
   if (asks) life.keep();
-  arena::SlotTable::Left left;
+  tensors::SlotTable::Left left;
   const Status s = release(token, left);
   if (left.freed) life.let_go();
   else if (left.unreferenced && asks) streams_->ask(*this, token);
@@ -82,7 +82,7 @@ Status Reference::take(Leases& leases, std::uint64_t token, Error& error) {
 // ---- the slot alone ----
 
 const std::vector<feedlane_tensor>& Leases::tensors(std::uint64_t token) const {
-  return lender_.tensors(arena::SlotTable::slot_number(token));  // it is held, so there is one
+  return lender_.tensors(tensors::SlotTable::slot_number(token));  // it is held, so there is one
 }
 
 Status Leases::find_tensor(std::uint64_t token, std::int32_t number, const feedlane_tensor*& out, Error& error) const {
@@ -108,12 +108,12 @@ Status Leases::begin_use(std::uint64_t token, Error& error) {
                                           : "the batch is already used by the maximum number of streams");
 }
 
-arena::SlotTable::Left Leases::end_use(std::uint64_t token, const Error& stream) {
+tensors::SlotTable::Left Leases::end_use(std::uint64_t token, const Error& stream) {
   if (stream.code != FEEDLANE_OK) events_.push(FEEDLANE_EVENT_DEVICE_FAILED, stream);
-  const arena::SlotTable::Left left = slots_.end_use(token);
-  if (left.freed) lender_.on_freed(arena::SlotTable::slot_number(token));
+  const tensors::SlotTable::Left left = slots_.end_use(token);
+  if (left.freed) lender_.on_freed(tensors::SlotTable::slot_number(token));
   lender_.on_end();  // whether it was the last or not: `next` may be about to say that the trainer holds everything
   return left;
 }
 
-}  // namespace feedlane::loader
+}  // namespace feedlane::lending

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Validates declared fields and shapes, and places fields in a slot.
-#include "arena/fields.hpp"
+#include "tensors/fields.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 #include "shm/plan.hpp"
 
-namespace feedlane::arena {
+namespace feedlane::tensors {
 namespace {
 
 constexpr const char* bad_length = "must have 1 to 31 bytes";
@@ -190,4 +190,4 @@ feedlane_tensor row_major(feedlane_dtype dtype, std::int32_t ndim, const std::in
   return t;
 }
 
-}  // namespace feedlane::arena
+}  // namespace feedlane::tensors

@@ -11,7 +11,7 @@
 #include "feedlane/tensor.h"
 #include "shm/layout.hpp"
 
-namespace feedlane::arena {
+namespace feedlane::tensors {
 
 // The declared layout of a sample. It determines a slot's layout: all rows of a field are one row-major tensor at the
 // field's offset.
@@ -77,4 +77,4 @@ constexpr std::uint64_t align_tensor(std::uint64_t offset) {
   return (offset + shm::tensor_alignment - 1) & ~(shm::tensor_alignment - 1);
 }
 
-}  // namespace feedlane::arena
+}  // namespace feedlane::tensors

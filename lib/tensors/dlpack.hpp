@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "arena/dlpack_abi.hpp"
 #include "base/error.hpp"
 #include "feedlane/tensor.h"
+#include "tensors/dlpack_abi.hpp"
 
 namespace feedlane::dlpack {
 

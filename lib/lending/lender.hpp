@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "arena/slot_table.hpp"
 #include "feedlane/tensor.h"
 #include "pinned/pool.hpp"
+#include "tensors/slot_table.hpp"
 
-namespace feedlane::loader {
+namespace feedlane::lending {
 
 // Thread safety: any thread.
 class Lender {
@@ -19,7 +19,7 @@ class Lender {
   Lender& operator=(const Lender&) = delete;
   virtual ~Lender() = default;
 
-  [[nodiscard]] virtual arena::SlotTable& slots() = 0;
+  [[nodiscard]] virtual tensors::SlotTable& slots() = 0;
   // nullptr: none.
   [[nodiscard]] virtual pinned::Pool* pool() const = 0;
   // The tensors of a slot. The caller has a reference to its batch.
@@ -33,4 +33,4 @@ class Lender {
   virtual void on_end() = 0;
 };
 
-}  // namespace feedlane::loader
+}  // namespace feedlane::lending

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// arena::tensor_of: what callers see of a field.
+// tensors::tensor_of: what callers see of a field.
 #include <doctest/doctest.h>
 
 #include <array>
 #include <string>
 
-#include "arena/fields.hpp"
 #include "shm/layout.hpp"
+#include "tensors/fields.hpp"
 
 using feedlane::Error;
-using feedlane::arena::Fields;
-using feedlane::arena::tensor_of;
+using feedlane::tensors::Fields;
+using feedlane::tensors::tensor_of;
 
 namespace {
 

@@ -8,13 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "arena/fields.hpp"
 #include "base/error.hpp"
 #include "feedlane/tensor.h"
 #include "shm/layout.hpp"
 #include "shm/segment.hpp"
+#include "tensors/fields.hpp"
 
-namespace feedlane::arena {
+namespace feedlane::tensors {
 
 // A slot's memory, as mapped by the trainer or by a worker.
 struct Slot {
@@ -103,4 +103,4 @@ Status read_batch(const Slot& slot, std::uint64_t task_id, const Fields& fields,
 Status read_failure(const Slot& slot, std::uint64_t task_id, std::uint64_t position_limit, std::int64_t& position,
                     Error& out, std::vector<shm::SampleRecord>& records, Error& error);
 
-}  // namespace feedlane::arena
+}  // namespace feedlane::tensors
