@@ -18,7 +18,9 @@ void give_back(void* loader, std::uint64_t token) noexcept {
 
 template <class Managed>
 void* wrap(const feedlane_tensor& t, std::int32_t device, feedlane_loader* l, uint64_t token) {
-  return &dlpack::wrap<Managed>(t, device, l->source->leases().is_read_only(), give_back, l, token).release()->managed;
+  return &dlpack::wrap<Managed>(t, device, l->source->leases().is_read_only(token), give_back, l, token)
+              .release()
+              ->managed;
 }
 
 }  // namespace

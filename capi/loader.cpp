@@ -82,11 +82,7 @@ int32_t feedlane_loader_begin(feedlane_loader* l, int64_t epoch, feedlane_error*
 
 int32_t feedlane_loader_next(feedlane_loader* l, int64_t timeout_ns, feedlane_batch* out, feedlane_error* err) {
   return call_one(l, "l", err, [&](Error& error) {
-    Status s = check_output(out, "out", error);
-    constexpr std::size_t least = offsetof(feedlane_batch, epoch);  // without its token a batch could never be released
-    if (s == FEEDLANE_OK && out->size < least)
-      s = error.refuse(FEEDLANE_E_ABI, "out", out->size, least,
-                       "out->size is {}: must be at least {}, to have room for the token", out->size, least);
+    Status s = check_batch(out, error);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     if (s != FEEDLANE_OK) return s;
     // Taken before the token exists, because a thread that knows or guesses the token may release the batch at once.

@@ -7,10 +7,10 @@
  * subject. C programs include it; other languages bind to it.
  *
  * Two layers
- *  - The runtime, for any program: statuses and errors (status.h), tensors (tensor.h), rings (ring.h), registered
- *    memory (pool.h).
- *  - The loader on top of it: samplers (sampler.h), data sets (dataset.h), workers (worker.h), batches (batch.h),
- *    loaders (loader.h), sharing (share.h), export (dlpack.h), monitors (monitor.h, observe.h).
+ *  - The runtime, for any program: statuses and errors (status.h), tensors (tensor.h), batches (batch.h) and their
+ *    export (dlpack.h), arenas (arena.h), rings (ring.h), registered memory (pool.h).
+ *  - The loader on top of it: samplers (sampler.h), data sets (dataset.h), workers (worker.h), loaders (loader.h),
+ *    sharing (share.h), monitors (monitor.h, observe.h).
  *  - A binding to another language needs 17 functions: feedlane_abi_version, feedlane_status_name,
  *    feedlane_sampler_create and _destroy, feedlane_loader_create, _begin, _next and _destroy, feedlane_batch_release,
  *    feedlane_worker_fd, _attach, _get_info, _ready, _next and _destroy, feedlane_task_commit and _fail.
@@ -111,16 +111,17 @@
 /* The runtime. */
 #include "feedlane/status.h"
 #include "feedlane/tensor.h"
+#include "feedlane/batch.h"
+#include "feedlane/dlpack.h"
+#include "feedlane/arena.h"
 #include "feedlane/ring.h"
 #include "feedlane/pool.h"
 /* The loader. */
 #include "feedlane/sampler.h"
 #include "feedlane/dataset.h"
 #include "feedlane/worker.h"
-#include "feedlane/batch.h"
 #include "feedlane/loader.h"
 #include "feedlane/share.h"
-#include "feedlane/dlpack.h"
 #include "feedlane/monitor.h"
 #include "feedlane/observe.h"
 /* clang-format on */

@@ -121,11 +121,16 @@ def parse():
     """The header as data, with C expressions where numbers are for the compiler to say."""
     constants, handles, structs, callbacks, functions_ = {}, [], {}, {}, {}
     marked = marks()
+    aliases = {}  # other names of a handle, which bindings need not know
     for line in interface():
+        for alias, handle in aliases.items():
+            line = re.sub(rf"\b{alias}\b", handle, line)
         if constant := re.match(r"#define (\w+) ", line):
             constants[constant[1]] = constant[1]
         elif opaque := re.fullmatch(r"typedef struct (\w+) \1;", line):
             handles.append(opaque[1])
+        elif alias := re.fullmatch(r"typedef struct (\w+) (\w+);", line):
+            aliases[alias[2]] = alias[1]
         elif callback := re.fullmatch(r"typedef (.*?)\(\*(\w+)\)\((.*)\);", line):
             callbacks[callback[2]] = {"returns": callback[1].strip(), "arguments": arguments(callback[3])}
         elif function := re.fullmatch(r"FEEDLANE_API (.*?)(\w+)\((.*)\);", line):

@@ -9,13 +9,15 @@
 #ifndef FEEDLANE_BATCH_H
 #define FEEDLANE_BATCH_H
 
-#include "dataset.h"
 #include "status.h"
 #include "tensor.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/** What yields batches: a loader (loader.h), a consumer of one (share.h), or an arena (arena.h). */
+typedef struct feedlane_loader feedlane_loader;
 
 /** A batch that the trainer holds, in the caller's struct. Pointers are valid until the last release of `token`. The
  *  struct may be copied. Releasing the batch more often than it was yielded and retained returns E_STALE. */

@@ -169,8 +169,14 @@ class Batch {
 
  private:
   friend class Loader;
+  friend class Arena;
   Batch(feedlane_loader* loader, const feedlane_batch& batch) noexcept : loader_(loader), batch_(batch) {}
 
+  // The reference was given away.
+  void forget() noexcept {
+    loader_ = nullptr;
+    empty();
+  }
   // Clears the token, pointers and counts; epoch, index and so on stay.
   void empty() noexcept {
     batch_.token = 0;

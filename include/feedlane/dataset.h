@@ -13,7 +13,6 @@
 extern "C" {
 #endif
 
-typedef struct feedlane_loader feedlane_loader; /**< the trainer's side, see loader.h */
 typedef struct feedlane_worker feedlane_worker; /**< the worker's side of a loader, see worker.h */
 
 /** One batch to make. Owned by the library. Valid until commit, fail or the next feedlane_worker_next. */

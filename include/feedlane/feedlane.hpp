@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "arena.hpp"
 #include "callback.hpp"
 #include "custom_sampler.hpp"
 #include "dataset.hpp"

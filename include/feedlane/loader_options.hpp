@@ -110,21 +110,6 @@ struct LoaderOptions {
 
 namespace detail {
 
-/** Returns fields of the C interface, whose names point into `fields`. */
-inline std::vector<feedlane_field> c_fields(const std::vector<Field>& fields) {
-  std::vector<feedlane_field> all;
-  for (const Field& f : fields) {
-    feedlane_field c{};
-    c.size = sizeof c;
-    c.name = f.name.c_str();
-    c.dtype = f.dtype;
-    c.ndim = static_cast<std::int32_t>(f.shape.size());  // the library refuses too many dimensions
-    for (std::size_t d = 0; d < f.shape.size() && d < FEEDLANE_MAX_NDIM; d++) c.shape[d] = f.shape[d];
-    all.push_back(c);
-  }
-  return all;
-}
-
 /** Creates a loader of the C interface. On failure nullptr, with the error in `error`. */
 inline feedlane_loader* create_loader(const LoaderOptions& o, Error& error) {
   if (o.batch_size == 0) {  // in the C interface 0 selects the default

@@ -32,6 +32,7 @@ extern "C" {
   X(INTERRUPTED, 4, "interrupted by a signal or feedlane_loader_interrupt")     \
   X(SLOTS_HELD, 5, "the trainer holds every slot: release a batch")             \
   X(ABANDONED, 6, "the trainer no longer needs this task: drop it")             \
+  X(ABSENT, 7, "there is no such entry, and the caller may make it")            \
   X(E_ARGUMENT, -1, "an argument is invalid")                                   \
   X(E_STATE, -2, "not possible in this state")                                  \
   X(E_BUSY, -3, "another thread is in a call that allows one thread at a time") \
@@ -59,6 +60,7 @@ extern "C" {
 #define FEEDLANE_INTERRUPTED 4
 #define FEEDLANE_SLOTS_HELD 5
 #define FEEDLANE_ABANDONED 6
+#define FEEDLANE_ABSENT 7
 #define FEEDLANE_E_ARGUMENT (-1)
 #define FEEDLANE_E_STATE (-2)
 #define FEEDLANE_E_BUSY (-3)

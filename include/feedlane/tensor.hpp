@@ -151,6 +151,25 @@ Field field(std::string name, std::vector<std::int64_t> shape = {}) {
   return {std::move(name), dtype_of<T>(), std::move(shape)};
 }
 
+namespace detail {
+
+/** Returns fields of the C interface, whose names point into `fields`. */
+inline std::vector<feedlane_field> c_fields(const std::vector<Field>& fields) {
+  std::vector<feedlane_field> all;
+  for (const Field& f : fields) {
+    feedlane_field c{};
+    c.size = sizeof c;
+    c.name = f.name.c_str();
+    c.dtype = f.dtype;
+    c.ndim = static_cast<std::int32_t>(f.shape.size());  // the library refuses too many dimensions
+    for (std::size_t d = 0; d < f.shape.size() && d < FEEDLANE_MAX_NDIM; d++) c.shape[d] = f.shape[d];
+    all.push_back(c);
+  }
+  return all;
+}
+
+}  // namespace detail
+
 /** A view of a row-major tensor of a batch or a task, in place. Valid as long as the batch or task. */
 class Tensor {
  public:

@@ -6,6 +6,7 @@
 #ifndef FEEDLANE_WORKER_H
 #define FEEDLANE_WORKER_H
 
+#include "batch.h"
 #include "dataset.h"
 #include "status.h"
 

@@ -67,8 +67,10 @@ class Leases {
 
   [[nodiscard]] pinned::Pool* pool() const { return lender_.pool(); }
   [[nodiscard]] const tensors::SlotTable& slots() const { return slots_; }
-  // Whether the kernel refuses writes to the tensors.
-  [[nodiscard]] bool is_read_only() const { return lender_.is_read_only(); }
+  // Whether the kernel refuses writes to the tensors of a batch that is held.
+  [[nodiscard]] bool is_read_only(std::uint64_t token) const {
+    return lender_.is_read_only(tensors::SlotTable::slot_number(token));
+  }
 
  private:
   Status check_pool(Error& error) const;

@@ -24,8 +24,8 @@ class Lender {
   [[nodiscard]] virtual pinned::Pool* pool() const = 0;
   // The tensors of a slot. The caller has a reference to its batch.
   [[nodiscard]] virtual const std::vector<feedlane_tensor>& tensors(std::uint32_t slot) const = 0;
-  // Whether the kernel refuses writes to the tensors.
-  [[nodiscard]] virtual bool is_read_only() const = 0;
+  // Whether the kernel refuses writes to the tensors of a slot.
+  [[nodiscard]] virtual bool is_read_only(std::uint32_t slot) const = 0;
   // The slot's batch has no reference and no use left.
   virtual void on_freed(std::uint32_t slot) = 0;
   // expect_end: a stream will report the end of its use of a batch. on_end: it has reported it.

@@ -20,7 +20,7 @@ class OwnLender final : public lending::Lender {
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint32_t slot) const override {
     return ledger_.at(slot).contents.made.tensors;
   }
-  [[nodiscard]] bool is_read_only() const override { return false; }
+  [[nodiscard]] bool is_read_only(std::uint32_t) const override { return false; }
   // A trainer asleep in `next` may be short of slots.
   void on_freed(std::uint32_t) override { wakeups_.wake(); }
   // Relaxed: the stream is asked after this call, so it reports later.

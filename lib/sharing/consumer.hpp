@@ -102,7 +102,7 @@ class Consumer final : public loader::Source, private lending::Lender {
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint32_t slot) const override {
     return batches_[slot].described.tensors;
   }
-  [[nodiscard]] bool is_read_only() const override { return true; }
+  [[nodiscard]] bool is_read_only(std::uint32_t) const override { return true; }
   void on_freed(std::uint32_t slot) override { give_back(slot, batches_[slot].round); }
   void expect_end() override {}
   void on_end() override {}

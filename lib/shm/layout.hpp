@@ -40,7 +40,10 @@ enum class SegmentKind : std::uint32_t {
   ring_data = 4,
   share_catalogue = 5,  // see shm/share_layout.hpp
   share_delivery = 7,
-  share_returns = 8
+  share_returns = 8,
+  arena_control = 9,  // see shm/arena_layout.hpp
+  arena_answers = 11,
+  arena_member = 12
 };
 
 // At offset 0 of control, and of both segments of a ring. Written before the segment is shared, never afterwards. A

@@ -41,6 +41,9 @@ constexpr const char* name_of(SegmentKind kind) {
     case SegmentKind::share_catalogue: return "feedlane-catalogue";
     case SegmentKind::share_delivery: return "feedlane-delivery";
     case SegmentKind::share_returns: return "feedlane-returns";
+    case SegmentKind::arena_control: return arena_control_name;
+    case SegmentKind::arena_answers: return "feedlane-arena-answers";
+    case SegmentKind::arena_member: return "feedlane-arena-member";
   }
   return "feedlane";
 }

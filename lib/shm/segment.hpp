@@ -21,6 +21,8 @@ constexpr const char* control_name = "feedlane-control";
 constexpr const char* data_name = "feedlane-data";
 // Name of a standalone ring's control memfd.
 constexpr const char* ring_control_name = "feedlane-ring-control";
+// Name of an arena's control memfd.
+constexpr const char* arena_control_name = "feedlane-arena-control";
 
 // The parts of a segment that are reserved at creation: its first `first` bytes, and the first `bytes` of each of
 // `count` consecutive stretches of `stride` bytes.

@@ -73,6 +73,13 @@ bool SlotTable::is_held(std::uint64_t token, std::uint32_t& slot) const {
   return state >> slot_bits == token >> slot_bits && (state & references) != 0;
 }
 
+bool SlotTable::is_sole(std::uint64_t token) const {
+  std::uint32_t slot = 0;
+  if (!slot_of(token, slot)) return false;
+  const std::uint64_t state = states_[slot].load(std::memory_order_acquire);  // see is_held
+  return state >> slot_bits == token >> slot_bits && (state & (references | uses)) == one_reference;
+}
+
 bool SlotTable::is_in_use(std::uint64_t token) const {
   std::uint32_t slot = 0;
   if (!slot_of(token, slot)) return false;

@@ -71,6 +71,8 @@ class SlotTable {
     // Acquire: pairs with the exchange in count_down.
     return (states_[slot].load(std::memory_order_acquire) & (references | uses)) != 0;
   }
+  // Whether the batch has exactly one reference, and no stream uses it.
+  [[nodiscard]] bool is_sole(std::uint64_t token) const;
   // Whether references or streams still keep the batch's slot. Their use of the batch happens before a return of false.
   [[nodiscard]] bool is_in_use(std::uint64_t token) const;
 

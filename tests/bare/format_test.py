@@ -16,8 +16,8 @@ import unittest
 TYPES = {"char": ("char", 1), "uint8_t": ("u8", 1), "uint16_t": ("u16", 2), "uint32_t": ("u32", 4), "uint64_t": ("u64", 8),
          "int32_t": ("i32", 4), "int64_t": ("i64", 8)}
 NOT_A_WORKERS = re.compile(r"ring_|max_ring_|max_message_bytes|format_minor|histogram_buckets|error_text_words|share_|sharing::|greeting::|"
-                           r"SegmentKind::|DeliveryKind::|delivery_cell_bytes|returned_unread")
-NO_WORKERS_STRUCT = re.compile("Ring|Receiver|Sender|sharing::|greeting::|Share|Catalogue|Delivery|Consumer|Feeder")
+                           r"SegmentKind::|max_arena_|arena_|arena::|Arena|DeliveryKind::|delivery_cell_bytes|returned_unread")
+NO_WORKERS_STRUCT = re.compile("Arena|SegmentRe|Ring|Receiver|Sender|sharing::|greeting::|Share|Catalogue|Delivery|Consumer|Feeder")
 A_MONITORS = {"LoaderCounters", "LoaderFacts", "TimingRow", "Histogram", "ErrorRow", "BatchRecord", "TraceHead"}
 
 

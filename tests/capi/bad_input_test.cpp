@@ -106,7 +106,7 @@ const Row<F> rows[] = {
     HOLDS(feedlane_status_name, "below all", std::string(name(INT32_MIN)) == "UNKNOWN"),
     HOLDS(feedlane_status_name, "above all", std::string(name(INT32_MAX)) == "UNKNOWN"),
     HOLDS(feedlane_status_name, "one below the last", std::string(name(FEEDLANE_E_UNSUPPORTED - 1)) == "UNKNOWN"),
-    HOLDS(feedlane_status_name, "one above the last", std::string(name(FEEDLANE_ABANDONED + 1)) == "UNKNOWN"),
+    HOLDS(feedlane_status_name, "one above the last", std::string(name(FEEDLANE_ABSENT + 1)) == "UNKNOWN"),
     HOLDS(feedlane_status_text, "below all", feedlane_status_text(INT32_MIN)[0] != '\0'),
     HOLDS(feedlane_status_text, "above all", feedlane_status_text(INT32_MAX)[0] != '\0'),
     HOLDS(feedlane_init, "NULL", initialises(nullptr, 64)),

@@ -22,13 +22,13 @@ SUM = 4 * sum(range(1000))
 HEADERS = {"feedlane.h"} | {
     f"feedlane/{name}.hpp"
     for name in (
-        "batch", "callback", "custom_sampler", "dataset", "error", "feedlane", "language", "loader", "loader_options", "monitor",
+        "arena", "batch", "callback", "custom_sampler", "dataset", "error", "feedlane", "language", "loader", "loader_options", "monitor",
         "pool", "progress", "ring", "sampler", "share", "state", "task", "tensor", "worker",
     )
 } | {
     f"feedlane/{name}.h"
     for name in (
-        "batch", "dataset", "dlpack", "loader", "monitor", "observe", "pool", "ring", "sampler", "share", "status", "tensor",
+        "arena", "batch", "dataset", "dlpack", "loader", "monitor", "observe", "pool", "ring", "sampler", "share", "status", "tensor",
         "worker",
     )
 }

@@ -74,7 +74,7 @@ PyGetSetDef batch_members[] = {
     {"tensor_count", get<&feedlane_batch::tensor_count>, nullptr, "How many tensors it has.", nullptr},
     {"_stamps", get_stamps, nullptr, "Its stamps, as batch.Stamps has them.", nullptr},
     {"is_held", get_is_held, nullptr, "False: it was released.", nullptr},
-    {"is_read_only", get_is_read_only, nullptr, "Whether its memory can't be written: a consumer's.", nullptr},
+    {"is_read_only", get_is_read_only, nullptr, "Whether its memory can't be written: a consumer's, or an arena's entry.", nullptr},
     {"indices", get_indices, nullptr, "The data set indices of its rows; None of an iterable data set.", nullptr},
     {"skipped", get_skipped, nullptr, "The data set indices of samples that were left out of it.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -118,6 +118,12 @@ PyObject* array(PyObject* self, PyObject* number) {
   return made.release();
 }
 
+PyObject* view(PyObject* self, PyObject* number) {
+  const feedlane_tensor* const t = tensor_of(held(self), PyLong_AsLongLong(number));
+  if (t == nullptr) return nullptr;
+  return view_of(batch_of(self)->loader, batch_of(self)->batch.token, *t, batch_of(self)->is_read_only).release();
+}
+
 PyObject* capsule(PyObject* self, PyObject* args) {
   int number = 0, is_versioned = 0;
   if (PyArg_ParseTuple(args, "ip:capsule", &number, &is_versioned) == 0) return nullptr;
@@ -154,6 +160,7 @@ PyMethodDef batch_methods[] = {
     {"_metadata", metadata, METH_O, "_metadata(most) -> a copy of at most so many bytes"},
     {"_tensor", tensor, METH_O, "_tensor(number) -> (name, (code, bits), shape, bytes, offset, address)"},
     {"_array", array, METH_O, "_array(number) -> numpy array over it; None: of a type that numpy doesn't have"},
+    {"_view", view, METH_O, "_view(number) -> View of its bytes"},
     {"_capsule", capsule, METH_VARARGS, "_capsule(number, is_versioned) -> DLPack's capsule"},
     {"_record_stream", record_stream, METH_O, "_record_stream(address)"},
     {"_release", release, METH_NOARGS, "_release(): its own reference. StaleBatch: it was released before."},
@@ -185,7 +192,7 @@ Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch, bool is_read
 std::uint64_t token_in(PyObject* batch, const feedlane_loader* loader) {
   if (PyObject_IsInstance(batch, types.batch) != 1) {
     if (PyErr_Occurred() == nullptr)
-      PyErr_SetString(PyExc_TypeError, "must be a Batch from Loader.batches()");
+      PyErr_SetString(PyExc_TypeError, "must be a Batch from Loader.batches() or of an Arena");
     return 0;
   }
   const Batch* const b = held(batch);
@@ -194,6 +201,8 @@ std::uint64_t token_in(PyObject* batch, const feedlane_loader* loader) {
   (void)raise(FEEDLANE_E_ARGUMENT, "the batch belongs to another loader");
   return 0;
 }
+
+void forget_batch(PyObject* batch) { batch_of(batch)->is_held = false; }
 
 bool add_batch(PyObject* module) { return add_type(module, batch_spec) != nullptr; }
 

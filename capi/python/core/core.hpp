@@ -184,11 +184,19 @@ std::uint64_t token_in(PyObject* batch, const feedlane_loader* loader);
 bool add_view(PyObject* module);
 // numpy's element type; null without an exception: numpy has none such.
 Ref numpy_type(const feedlane_dtype& type);
+// A View: the bytes of a tensor of a batch that is held; it holds a reference of its own.
+Ref view_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor, bool is_read_only);
 // A numpy array over tensor `number` of a batch that is held; it holds a reference of its own. Null without an
 // exception: of a type that numpy doesn't have.
 Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor, bool is_read_only);
 // A DLPack capsule of it.
 Ref capsule_of(feedlane_loader* loader, std::uint64_t token, std::int32_t number, bool is_versioned);
+
+// The library has taken over the reference of a Batch.
+void forget_batch(PyObject* batch);
+
+// arena.cpp: Arena.
+bool add_arena(PyObject* module);
 
 // cursor.cpp: Cursor, the iterator of an epoch.
 bool add_cursor(PyObject* module);

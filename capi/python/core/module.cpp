@@ -103,6 +103,7 @@ constexpr Constant constants[] = {NAMED(ABI),
                                   NAMED(INTERRUPTED),
                                   NAMED(SLOTS_HELD),
                                   NAMED(ABANDONED),
+                                  NAMED(ABSENT),
                                   NAMED(E_ARGUMENT),
                                   NAMED(E_STATE),
                                   NAMED(E_BUSY),
@@ -140,7 +141,12 @@ constexpr Constant constants[] = {NAMED(ABI),
                                   NAMED(CONSUMER_OFFERED),
                                   NAMED(CONSUMER_ATTACHED),
                                   NAMED(CONSUMER_EVICTED),
-                                  NAMED(CONSUMER_LEFT)};
+                                  NAMED(CONSUMER_LEFT),
+                                  NAMED(FULL_EVICT),
+                                  NAMED(FULL_WAIT),
+                                  NAMED(FULL_FAIL),
+                                  NAMED(GET_MAKE),
+                                  NAMED(MAX_KEY_BYTES)};
 #undef NAMED
 
 bool add_constants(PyObject* module) {
@@ -176,7 +182,7 @@ PyMODINIT_FUNC PyInit__core() {
   using namespace feedlane::python;
   Ref module(check_abi() ? PyModule_Create(&definition) : nullptr);
   if (!module || !add_constants(module.get())) return nullptr;
-  for (bool (*const add)(PyObject*) : {add_sampler, add_pool, add_loader, add_view, add_batch, add_cursor, add_task,
+  for (bool (*const add)(PyObject*) : {add_arena, add_sampler, add_pool, add_loader, add_view, add_batch, add_cursor, add_task,
                                        add_worker, add_leaf, add_rows, add_queue})
     if (!add(module.get())) return nullptr;
   return module.release();

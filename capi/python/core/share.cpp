@@ -4,36 +4,11 @@
 
 #include <poll.h>
 
-#include <algorithm>
-#include <ctime>
-
 #include "members.hpp"
+#include "slices.hpp"
 
 namespace feedlane::python {
 namespace {
-
-// A wait ends this often, so that a signal that came just before it finds Python's handler.
-constexpr std::int64_t slice_ns = 200'000'000;
-
-std::int64_t now_ns() {
-  timespec now{};
-  (void)clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-// A wait of at most `timeout_ns`, in slices.
-class Slices {
- public:
-  explicit Slices(std::int64_t timeout_ns)
-      : end_ns_(timeout_ns == FEEDLANE_FOREVER ? FEEDLANE_FOREVER : now_ns() + timeout_ns) {}
-  // Of the next slice; 0: the time is over.
-  [[nodiscard]] std::int64_t next_ns() const {
-    return end_ns_ == FEEDLANE_FOREVER ? slice_ns : std::clamp<std::int64_t>(end_ns_ - now_ns(), 0, slice_ns);
-  }
-
- private:
-  std::int64_t end_ns_;
-};
 
 // (id, lag, evict_after_ns). False with an exception.
 bool read_place(PyObject* place, feedlane_consumer_config& config) {

@@ -69,9 +69,7 @@ Ref numpy_type(const feedlane_dtype& type) {
   return key ? Ref::borrow(PyDict_GetItemWithError(types.dtypes, key.get())) : Ref();
 }
 
-Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor, bool is_read_only) {
-  const Ref dtype = numpy_type(tensor.dtype);
-  if (!dtype) return {};
+Ref view_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor, bool is_read_only) {
   if (const std::int32_t s = feedlane_batch_retain(loader, token); s != FEEDLANE_OK) return Ref(raise(s, ""));
   auto* const view = new_object<View>(view_type);
   if (view == nullptr) {
@@ -83,8 +81,14 @@ Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor
   view->data = tensor.data;
   view->bytes = tensor.bytes;
   view->is_read_only = is_read_only;
-  Ref memory(reinterpret_cast<PyObject*>(view));
-  Ref shape = shape_of(tensor.shape, tensor.ndim);
+  return Ref(reinterpret_cast<PyObject*>(view));
+}
+
+Ref array_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor, bool is_read_only) {
+  const Ref dtype = numpy_type(tensor.dtype);
+  if (!dtype) return {};
+  const Ref memory = view_of(loader, token, tensor, is_read_only);
+  const Ref shape = memory ? shape_of(tensor.shape, tensor.ndim) : Ref();
   if (!shape) return {};
   return Ref(PyObject_CallFunctionObjArgs(types.ndarray, shape.get(), dtype.get(), memory.get(), nullptr));
 }

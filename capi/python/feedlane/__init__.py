@@ -10,6 +10,7 @@ from . import _core as _compiled  # noqa: E402
 __version__ = _compiled.VERSION
 from . import samplers as samplers  # noqa: E402
 from .ahead import Ahead as Ahead, tasks_ahead as tasks_ahead
+from .arena import Arena as Arena, Cached as Cached, Reservation as Reservation, cached as cached
 from .async_dataset import AsyncDataset as AsyncDataset
 from .batch_dataset import BatchDataset as BatchDataset
 from .batch import Batch as Batch, BatchTensor as BatchTensor, Stamps as Stamps

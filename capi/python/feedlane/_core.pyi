@@ -31,6 +31,7 @@ AGAIN: int
 INTERRUPTED: int
 SLOTS_HELD: int
 ABANDONED: int
+ABSENT: int
 E_ARGUMENT: int
 E_STATE: int
 E_BUSY: int
@@ -71,6 +72,11 @@ CONSUMER_OFFERED: int
 CONSUMER_ATTACHED: int
 CONSUMER_EVICTED: int
 CONSUMER_LEFT: int
+FULL_EVICT: int
+FULL_WAIT: int
+FULL_FAIL: int
+GET_MAKE: int
+MAX_KEY_BYTES: int
 
 # ---- objects that the module calls ----
 
@@ -290,6 +296,44 @@ class Loader:
     def config_layout() -> dict[str, tuple[int, int]]:
         """Returns, for each field allowed in `config`, its offset and size in feedlane_loader_config, in bytes."""
 
+class Arena:
+    """The owner's or a member's end of an arena. Any thread may call any method. Those that wait release the GIL."""
+
+    @staticmethod
+    def create(bytes: int, members: int, entries: int, leases: int, when_full: int, path: bytes | None, /) -> Arena:
+        """Creates an arena and its owner. Raises the errors of feedlane_arena_create."""
+    @staticmethod
+    def join(fd: int, path: bytes | None, timeout_ns: int, /) -> Arena:
+        """Becomes a member. Takes ownership of the descriptor in every case; with a path, it is -1. Raises Timeout."""
+    @property
+    def is_closed(self) -> bool:
+        """Whether close was called."""
+    def close(self) -> None:
+        """Ends calls of other threads, and leaves the arena with the last of them."""
+    def offer(self) -> int:
+        """Returns a descriptor for join, which the caller owns."""
+    def reserve(self, key: bytes | None, fields: tuple[Any, ...], metadata: bytes | None, is_pinned: bool,
+                timeout_ns: int, /) -> _Batch | int:
+        """Returns the entry, to be written, or a status. fields: (name, element type, shape) of each tensor."""
+    def publish(self, entry: Batch, timeout_ns: int, /) -> int:
+        """Publishes the entry, which the batch then no longer holds. Returns the status."""
+    def get(self, key: bytes, flags: int, timeout_ns: int, /) -> _Batch | int:
+        """Returns the entry, or a status."""
+    def receive(self, timeout_ns: int, /) -> _Batch | int:
+        """Returns the next entry that was sent to this process, or a status."""
+    def serve(self, timeout_ns: int, /) -> int:
+        """Serves members. Returns the status."""
+    def drop(self, key: bytes, timeout_ns: int, /) -> int:
+        """Removes the entry, or gives the right to make it back. Returns the status."""
+    def arm(self) -> tuple[int, int]:
+        """Prepares to sleep on a descriptor. Returns the status and the descriptor."""
+    def interrupt(self) -> None:
+        """Ends one wait."""
+    def event(self) -> tuple[int, str] | None:
+        """Returns the next event as (kind, text); None: there are no more events."""
+    def stats(self) -> dict[str, int]:
+        """Returns the fields of feedlane_arena_stats."""
+
 class Cursor(Iterator[Any]):
     """Iterates over the batches of the epoch that the loader has begun."""
 
@@ -365,6 +409,8 @@ class Batch:
         tensor."""
     def _array(self, number: int, /) -> npt.NDArray[Any] | None:
         """Returns a numpy array that views the tensor and holds a reference to the batch; None: numpy has no such element type."""
+    def _view(self, number: int, /) -> View:
+        """Returns the tensor's bytes, which hold a reference to the batch."""
     def _capsule(self, number: int, is_versioned: bool, /) -> Any:
         """Returns a DLPack capsule that views the tensor and holds a reference to the batch."""
     def _record_stream(self, address: int, /) -> None:

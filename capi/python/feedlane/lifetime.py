@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing.util  # noqa: F401  # its exit handler ends children: registered before ours, it runs after ours
 import weakref
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from . import _core, errors
 
@@ -14,7 +14,12 @@ class _Iteration(Protocol):
     def _shutdown_workers(self) -> None: ...
 
 
-_open: weakref.WeakSet[_core.Loader] = weakref.WeakSet()
+class _Closed(Protocol):
+    def close(self) -> None: ...
+
+
+_Object = TypeVar("_Object", bound=_Closed)
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
 _iterations: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -24,8 +29,8 @@ def create(config: dict[str, Any], **rest: Any) -> _core.Loader:
     return keep(_core.Loader(config, **rest))
 
 
-def keep(loader: _core.Loader) -> _core.Loader:
-    """Returns the same loader, which will be closed at the interpreter's end."""
+def keep(loader: _Object) -> _Object:
+    """Returns the same loader or arena, which will be closed at the interpreter's end."""
     _open.add(loader)
     return loader
 

@@ -28,6 +28,9 @@ GEOMETRIES = [
 RING_GEOMETRY = ("message_bytes", "capacity", "lanes")
 RING_GEOMETRIES = [(1, 1, 1), (56, 2, 3), (57, 64, 7), (1 << 20, 8, 2), (8, 1 << 24, 4), (100, 16, 31), (100, 16, 4096)]
 
+ARENA_GEOMETRY = ("entries", "buckets", "leases")
+ARENA_GEOMETRIES = [(1, 1, 1), (3, 4, 5), (1024, 1024, 1024), (1 << 20, 1 << 20, 1 << 16), (5000, 8192, 7)]
+
 SHARE_GEOMETRY = ("slots", "capacity")
 SHARE_GEOMETRIES = [(1, 64), (2, 1), (3, 64), (31, 64), (100, 256), (1 << 20, 1 << 21)]
 
@@ -35,7 +38,8 @@ SHARE_GEOMETRIES = [(1, 64), (2, 1), (3, 64), (31, 64), (100, 256), (1 << 20, 1 
 def up(number, multiple):
     return (number + multiple - 1) // multiple * multiple
 
-WRITERS = ("trainer", "worker", "receiver", "sender", "feeder", "consumer", "guest", "host")
+WRITERS = ("trainer", "worker", "receiver", "sender", "feeder", "consumer", "guest", "host",
+           "owner", "member")
 
 
 class Dump:
@@ -43,7 +47,7 @@ class Dump:
 
     def __init__(self, program):
         requests = [("loader", *g) for g in GEOMETRIES] + [("ring", *g) for g in RING_GEOMETRIES]
-        requests += [("share", *g) for g in SHARE_GEOMETRIES]
+        requests += [("share", *g) for g in SHARE_GEOMETRIES] + [("arena", *g) for g in ARENA_GEOMETRIES]
         lines = "\n".join(" ".join(map(str, request)) for request in requests)
         text = subprocess.run([program], input=lines, stdout=subprocess.PIPE, text=True, check=True).stdout
         self.sizes, self.fields, self.constants, self.descriptors = {}, {}, {}, []
@@ -156,7 +160,7 @@ class LayoutDocument(unittest.TestCase):
     def test_descriptors(self):
         described = []
         for heading in ("Descriptors of the welcome", "Descriptors of a ring's welcome",
-                        "Descriptors of a shared loader's welcome"):
+                        "Descriptors of a shared loader's welcome", "Descriptors of an arena's welcome"):
             rows = document.rows(heading, ("Number", "Name", "What"))
             described += [(int(r["Number"]), plain(r["Name"])) for r in rows]
         self.assertEqual(described, dump.descriptors)
@@ -190,6 +194,11 @@ class LayoutDocument(unittest.TestCase):
         self.check_segment("share_catalogue", "Catalogue", SHARE_GEOMETRY, SHARE_GEOMETRIES)
         self.check_segment("share_delivery", "Delivery", SHARE_GEOMETRY, SHARE_GEOMETRIES)
         self.check_segment("share_returns", "Returns", SHARE_GEOMETRY, SHARE_GEOMETRIES)
+
+    def test_regions_of_an_arena(self):
+        self.check_segment("arena_control", "Control of an arena", ARENA_GEOMETRY, ARENA_GEOMETRIES)
+        self.check_segment("arena_answers", "Answers", ARENA_GEOMETRY, ARENA_GEOMETRIES)
+        self.check_segment("arena_member", "Member", ARENA_GEOMETRY, ARENA_GEOMETRIES)
 
 
 if __name__ == "__main__":

@@ -8,19 +8,22 @@
 //   descriptor NUMBER NAME
 //
 // and for each line "loader workers slots max_rows field_count ring_capacity config_bytes slot_bytes list_bytes record_rows
-// trace_records" of its input, "ring message_bytes capacity lanes", or "share slots capacity":
+// trace_records" of its input, "ring message_bytes capacity lanes", "share slots capacity", or "arena entries
+// buckets leases":
 //
 //   plan SEGMENT REGION=OFFSET ... end=BYTES
 #include <cstdio>
 #include <string>
 #include <type_traits>
 
+#include "greeting/arena.hpp"
 #include "greeting/ring.hpp"
 #include "greeting/share.hpp"
+#include "greeting/worker.hpp"
+#include "shm/arena_layout.hpp"
 #include "shm/plan.hpp"
 #include "shm/ring_layout.hpp"
 #include "shm/share_layout.hpp"
-#include "greeting/worker.hpp"
 
 namespace {
 
@@ -28,7 +31,11 @@ using namespace feedlane::shm;
 using namespace feedlane::worker;
 using namespace feedlane::channel;
 using namespace feedlane::ring;
+using feedlane::arena::ArenaWelcome;
+using feedlane::arena::SegmentReply;
+using feedlane::arena::SegmentRequest;
 namespace greeting = feedlane::greeting;
+namespace arena = feedlane::arena;
 namespace sharing = feedlane::sharing;  // whose greeting has names of the worker's
 
 template <class T>
@@ -259,6 +266,67 @@ void print_share_constants() {
   CONSTANT(sharing::welcome_fds);
 }
 
+void print_arena() {
+  STRUCT(ArenaGeometry);
+  FIELD(ArenaGeometry, bytes), FIELD(ArenaGeometry, entries), FIELD(ArenaGeometry, buckets);
+  FIELD(ArenaGeometry, members), FIELD(ArenaGeometry, segments), FIELD(ArenaGeometry, leases);
+  FIELD(ArenaGeometry, reserved);
+  STRUCT(ArenaBlock);
+  FIELD(ArenaBlock, sleeping), FIELD(ArenaBlock, changes), FIELD(ArenaBlock, wants_memory);
+  STRUCT(ArenaEntry);
+  FIELD(ArenaEntry, state), FIELD(ArenaEntry, hash), FIELD(ArenaEntry, next);
+  FIELD(ArenaEntry, segment), FIELD(ArenaEntry, offset), FIELD(ArenaEntry, bytes);
+  FIELD(ArenaEntry, maker), FIELD(ArenaEntry, sequence), FIELD(ArenaEntry, published_ns);
+  FIELD(ArenaEntry, key_bytes), FIELD(ArenaEntry, key);
+  FIELD(ArenaEntry, reserved);
+  STRUCT(ArenaAnswers);
+  FIELD(ArenaAnswers, request_position), FIELD(ArenaAnswers, is_cut_off);
+  STRUCT(ArenaRequest);
+  FIELD(ArenaRequest, kind), FIELD(ArenaRequest, flags), FIELD(ArenaRequest, ticket);
+  FIELD(ArenaRequest, offset), FIELD(ArenaRequest, bytes), FIELD(ArenaRequest, more);
+  FIELD(ArenaRequest, key_bytes), FIELD(ArenaRequest, key);
+  STRUCT(ArenaAnswer);
+  FIELD(ArenaAnswer, kind), FIELD(ArenaAnswer, status), FIELD(ArenaAnswer, ticket);
+  FIELD(ArenaAnswer, offset), FIELD(ArenaAnswer, bytes);
+  STRUCT(ArenaDelivery);
+  FIELD(ArenaDelivery, entry);
+  STRUCT(ArenaMemberRow);
+  FIELD(ArenaMemberRow, sleeping), FIELD(ArenaMemberRow, answer_position), FIELD(ArenaMemberRow, delivery_position);
+  FIELD(ArenaMemberRow, leases_in_use), FIELD(ArenaMemberRow, hits), FIELD(ArenaMemberRow, misses);
+  STRUCT(ArenaContents);
+  FIELD(ArenaContents, magic), FIELD(ArenaContents, tensor_count), FIELD(ArenaContents, metadata_offset);
+  FIELD(ArenaContents, metadata_bytes), FIELD(ArenaContents, reserved);
+  STRUCT(ArenaWelcome);
+  FIELD(ArenaWelcome, magic), FIELD(ArenaWelcome, layout_hash), FIELD(ArenaWelcome, number);
+  FIELD(ArenaWelcome, wants_pidfd), FIELD(ArenaWelcome, segment), FIELD(ArenaWelcome, segment_generation);
+  STRUCT(SegmentRequest);
+  FIELD(SegmentRequest, magic), FIELD(SegmentRequest, segment), FIELD(SegmentRequest, generation);
+  STRUCT(SegmentReply);
+  FIELD(SegmentReply, magic), FIELD(SegmentReply, segment), FIELD(SegmentReply, generation);
+  FIELD(SegmentReply, status), FIELD(SegmentReply, reserved);
+  DESCRIPTOR(arena::welcome_control), DESCRIPTOR(arena::welcome_answers), DESCRIPTOR(arena::welcome_member);
+  DESCRIPTOR(arena::welcome_payload), DESCRIPTOR(arena::welcome_member_event), DESCRIPTOR(arena::welcome_owner_event);
+  DESCRIPTOR(arena::welcome_owner);
+}
+
+void print_arena_constants() {
+  CONSTANT(SegmentKind::arena_control), CONSTANT(SegmentKind::arena_answers), CONSTANT(SegmentKind::arena_member);
+  CONSTANT(arena_layout_hash), CONSTANT(arena_key_bytes), CONSTANT(arena_key_words), CONSTANT(arena_ring_capacity),
+      CONSTANT(arena_entry_bits);
+  CONSTANT(arena_request_cell), CONSTANT(arena_answer_cell), CONSTANT(arena_delivery_cell);
+  CONSTANT(max_arena_members), CONSTANT(max_arena_entries), CONSTANT(max_arena_leases), CONSTANT(max_arena_bytes);
+  CONSTANT(arena_contents_magic), CONSTANT(arena_pinned), CONSTANT(arena_make), CONSTANT(arena_ahead);
+  CONSTANT(ArenaEntryState::free), CONSTANT(ArenaEntryState::live), CONSTANT(ArenaEntryState::retired);
+  CONSTANT(ArenaRequestKind::publish), CONSTANT(ArenaRequestKind::give_back), CONSTANT(ArenaRequestKind::want_memory);
+  CONSTANT(ArenaRequestKind::cancel_memory), CONSTANT(ArenaRequestKind::want_key);
+  CONSTANT(ArenaRequestKind::cancel_key), CONSTANT(ArenaRequestKind::drop_key);
+  CONSTANT(ArenaAnswerKind::memory), CONSTANT(ArenaAnswerKind::no_memory), CONSTANT(ArenaAnswerKind::ready);
+  CONSTANT(ArenaAnswerKind::make);
+  CONSTANT(arena::asking_magic), CONSTANT(arena::welcome_magic), CONSTANT(arena::attached_magic);
+  CONSTANT(arena::segment_request_magic), CONSTANT(arena::segment_reply_magic), CONSTANT(arena::leaving_magic);
+  CONSTANT(arena::left_magic), CONSTANT(arena::welcome_fds);
+}
+
 void print_constants() {
   CONSTANT(writer_distance), CONSTANT(cell_line), CONSTANT(payload_alignment), CONSTANT(tensor_alignment);
   CONSTANT(name_bytes), CONSTANT(text_bytes), CONSTANT(detail_bytes), CONSTANT(loader_cell_bytes);
@@ -272,7 +340,8 @@ void print_constants() {
   CONSTANT(welcome_magic), CONSTANT(attached_magic), CONSTANT(ready_magic), CONSTANT(leaving_magic),
       CONSTANT(welcome_fds);
   CONSTANT(greeting::accepted_magic), CONSTANT(greeting::refused_magic);
-  CONSTANT(ring_asking_magic), CONSTANT(ring_welcome_magic), CONSTANT(ring_attached_magic), CONSTANT(ring_leaving_magic);
+  CONSTANT(ring_asking_magic), CONSTANT(ring_welcome_magic), CONSTANT(ring_attached_magic),
+      CONSTANT(ring_leaving_magic);
   CONSTANT(ring_passes_barriers), CONSTANT(ring_names_senders), CONSTANT(ring_welcome_fds);
 }
 
@@ -323,6 +392,19 @@ bool print_share_plan(const ShareGeometry& g) {
   return true;
 }
 
+bool print_arena_plan(const ArenaGeometry& g) {
+  ArenaPlan p;
+  feedlane::Error error;
+  if (make_arena_plan(g, p, error) != FEEDLANE_OK) return failed(error);
+  std::printf("plan arena_control block=%llu buckets=%llu entries=%llu end=%llu\n", number(p.block), number(p.buckets),
+              number(p.entries), number(p.control_bytes));
+  std::printf("plan arena_answers answers=%llu answer_cells=%llu delivery_cells=%llu end=%llu\n", number(p.answers),
+              number(p.answer_cells), number(p.delivery_cells), number(p.answers_bytes));
+  std::printf("plan arena_member row=%llu leases=%llu uses=%llu request_cells=%llu end=%llu\n", number(p.row),
+              number(p.leases), number(p.uses), number(p.request_cells), number(p.member_bytes));
+  return true;
+}
+
 // A line of the input. False: it makes no plan.
 bool print_requested(const std::string& what) {
   Geometry g{};
@@ -331,6 +413,8 @@ bool print_requested(const std::string& what) {
   if (what == "ring")
     return std::scanf("%u %u %u", &r.message_bytes, &r.capacity, &r.lanes) == 3 &&
            print_ring_plan(r.message_bytes, r.capacity, r.lanes);
+  ArenaGeometry a{65536, 0, 0, 1, 1, 0, 0};
+  if (what == "arena") return std::scanf("%u %u %u", &a.entries, &a.buckets, &a.leases) == 3 && print_arena_plan(a);
   if (what == "share") return std::scanf("%u %u", &s.slots, &s.capacity) == 2 && print_share_plan(s);
   unsigned long long config = 0, slot = 0, list = 0;
   if (std::scanf("%u %u %u %u %u %llu %llu %llu %u %u", &g.workers, &g.slots, &g.max_rows, &g.field_count,
@@ -353,8 +437,10 @@ int main() {
   print_ring();
   print_share();
   print_share_hello();
+  print_arena();
   print_constants();
   print_share_constants();
+  print_arena_constants();
   for (char what[16]; std::scanf("%15s", what) == 1;)
     if (!print_requested(what)) return 1;
 }

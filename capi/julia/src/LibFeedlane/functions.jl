@@ -8,6 +8,76 @@ feedlane_status_name(status) =
     ccall((:feedlane_status_name, libfeedlane), Cstring, (Int32,), status)
 feedlane_status_text(status) =
     ccall((:feedlane_status_text, libfeedlane), Cstring, (Int32,), status)
+feedlane_batch_retain(l, token) =
+    ccall((:feedlane_batch_retain, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64), l, token)
+feedlane_batch_release(l, token) =
+    ccall((:feedlane_batch_release, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64), l, token)
+feedlane_batch_release_on(l, token, stream, err) =
+    ccall((:feedlane_batch_release_on, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Ptr{Cvoid}, Ptr{feedlane_error}), l, token, stream, err)
+feedlane_batch_record_stream(l, token, stream, err) =
+    ccall((:feedlane_batch_record_stream, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Ptr{Cvoid}, Ptr{feedlane_error}), l, token, stream, err)
+feedlane_batch_dlpack(l, token, tensor, flags, out, err) =
+    ccall((:feedlane_batch_dlpack, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Int32, Int32, Ptr{Ptr{Cvoid}}, Ptr{feedlane_error}), l, token, tensor, flags, out, err)
+feedlane_arena_create(config, out, err) =
+    ccall((:feedlane_arena_create, libfeedlane), Int32, (Ptr{feedlane_arena_config}, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), config, out, err)
+feedlane_arena_offer(a, fd, err) =
+    ccall((:feedlane_arena_offer, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Int32}, Ptr{feedlane_error}), a, fd, err)
+feedlane_arena_join(fd, path, timeout_ns, out, err) =
+    ccall((:feedlane_arena_join, libfeedlane), Int32, (Int32, Cstring, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), fd, path, timeout_ns, out, err)
+function feedlane_arena_join_gc_safe(fd::Int32, path::Cstring, timeout_ns::Int64, out::Ptr{Ptr{feedlane_loader}}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_arena_join, libfeedlane), Int32, (Int32, Cstring, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), fd, path, timeout_ns, out, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
+feedlane_arena_reserve(a, put, timeout_ns, out, err) =
+    ccall((:feedlane_arena_reserve, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_put}, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), a, put, timeout_ns, out, err)
+function feedlane_arena_reserve_gc_safe(a::Ptr{feedlane_loader}, put::Ptr{feedlane_put}, timeout_ns::Int64, out::Ptr{feedlane_batch}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_arena_reserve, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_put}, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), a, put, timeout_ns, out, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
+feedlane_arena_publish(a, token, timeout_ns, err) =
+    ccall((:feedlane_arena_publish, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Int64, Ptr{feedlane_error}), a, token, timeout_ns, err)
+function feedlane_arena_publish_gc_safe(a::Ptr{feedlane_loader}, token::UInt64, timeout_ns::Int64, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_arena_publish, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Int64, Ptr{feedlane_error}), a, token, timeout_ns, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
+feedlane_arena_get(a, key, key_bytes, flags, timeout_ns, out, err) =
+    ccall((:feedlane_arena_get, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Cvoid}, UInt64, Int32, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), a, key, key_bytes, flags, timeout_ns, out, err)
+function feedlane_arena_get_gc_safe(a::Ptr{feedlane_loader}, key::Ptr{Cvoid}, key_bytes::UInt64, flags::Int32, timeout_ns::Int64, out::Ptr{feedlane_batch}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_arena_get, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Cvoid}, UInt64, Int32, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), a, key, key_bytes, flags, timeout_ns, out, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
+feedlane_arena_receive(a, timeout_ns, out, err) =
+    ccall((:feedlane_arena_receive, libfeedlane), Int32, (Ptr{feedlane_loader}, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), a, timeout_ns, out, err)
+function feedlane_arena_receive_gc_safe(a::Ptr{feedlane_loader}, timeout_ns::Int64, out::Ptr{feedlane_batch}, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_arena_receive, libfeedlane), Int32, (Ptr{feedlane_loader}, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), a, timeout_ns, out, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
+feedlane_arena_drop(a, key, key_bytes, timeout_ns, err) =
+    ccall((:feedlane_arena_drop, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Cvoid}, UInt64, Int64, Ptr{feedlane_error}), a, key, key_bytes, timeout_ns, err)
+function feedlane_arena_drop_gc_safe(a::Ptr{feedlane_loader}, key::Ptr{Cvoid}, key_bytes::UInt64, timeout_ns::Int64, err::Ptr{feedlane_error})
+    state = ccall(:jl_gc_safe_enter, Int8, ())
+    status = ccall((:feedlane_arena_drop, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Cvoid}, UInt64, Int64, Ptr{feedlane_error}), a, key, key_bytes, timeout_ns, err)
+    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+    return status
+end
+feedlane_arena_arm(a, fd) =
+    ccall((:feedlane_arena_arm, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Int32}), a, fd)
+feedlane_arena_get_stats(a, out) =
+    ccall((:feedlane_arena_get_stats, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_arena_stats}), a, out)
+feedlane_arena_close(a) =
+    ccall((:feedlane_arena_close, libfeedlane), Int32, (Ptr{feedlane_loader},), a)
+feedlane_arena_destroy(a) =
+    ccall((:feedlane_arena_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_loader}},), a)
 feedlane_rx_create(config, out, err) =
     ccall((:feedlane_rx_create, libfeedlane), Int32, (Ptr{feedlane_ring_config}, Ptr{Ptr{feedlane_rx}}, Ptr{feedlane_error}), config, out, err)
 feedlane_rx_offer(rx, fd, err) =
@@ -156,14 +226,6 @@ feedlane_worker_destroy(w) =
     ccall((:feedlane_worker_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_worker}},), w)
 feedlane_worker_close(w) =
     ccall((:feedlane_worker_close, libfeedlane), Int32, (Ptr{feedlane_worker},), w)
-feedlane_batch_retain(l, token) =
-    ccall((:feedlane_batch_retain, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64), l, token)
-feedlane_batch_release(l, token) =
-    ccall((:feedlane_batch_release, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64), l, token)
-feedlane_batch_release_on(l, token, stream, err) =
-    ccall((:feedlane_batch_release_on, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Ptr{Cvoid}, Ptr{feedlane_error}), l, token, stream, err)
-feedlane_batch_record_stream(l, token, stream, err) =
-    ccall((:feedlane_batch_record_stream, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Ptr{Cvoid}, Ptr{feedlane_error}), l, token, stream, err)
 feedlane_loader_create(config, out, err) =
     ccall((:feedlane_loader_create, libfeedlane), Int32, (Ptr{feedlane_loader_config}, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), config, out, err)
 feedlane_loader_destroy(l) =
@@ -244,8 +306,6 @@ function feedlane_loader_join_gc_safe(fd::Int32, path::Cstring, config::Ptr{feed
 end
 feedlane_loader_get_consumer(l, nth, out) =
     ccall((:feedlane_loader_get_consumer, libfeedlane), Int32, (Ptr{feedlane_loader}, Int32, Ptr{feedlane_consumer_stats}), l, nth, out)
-feedlane_batch_dlpack(l, token, tensor, flags, out, err) =
-    ccall((:feedlane_batch_dlpack, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Int32, Int32, Ptr{Ptr{Cvoid}}, Ptr{feedlane_error}), l, token, tensor, flags, out, err)
 feedlane_monitor_of(l, out, err) =
     ccall((:feedlane_monitor_of, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Ptr{feedlane_monitor}}, Ptr{feedlane_error}), l, out, err)
 feedlane_monitor_open(pid, nth, out, err) =

@@ -46,6 +46,69 @@ struct feedlane_tensor
     strides::NTuple{8,Int64}
 end
 
+struct feedlane_batch
+    size::Csize_t
+    token::UInt64
+    epoch::Int64
+    batch::Int64
+    worker::Int32
+    attempt::Int32
+    tensors::Ptr{feedlane_tensor}
+    tensor_count::UInt64
+    indices::Ptr{Int64}
+    count::UInt64
+    skipped::Ptr{Int64}
+    skipped_count::UInt64
+    metadata::Ptr{Cvoid}
+    metadata_bytes::UInt64
+    dispatched_ns::UInt64
+    begun_ns::UInt64
+    committed_ns::UInt64
+    swept_ns::UInt64
+    yielded_ns::UInt64
+    exposed_ns::UInt64
+    missed::UInt64
+end
+
+struct feedlane_arena_config
+    size::Csize_t
+    bytes::UInt64
+    members::UInt32
+    entries::UInt32
+    leases::UInt32
+    when_full::Int32
+    path::Ptr{UInt8}
+end
+
+struct feedlane_put
+    size::Csize_t
+    key::Ptr{Cvoid}
+    key_bytes::UInt64
+    fields::Ptr{feedlane_field}
+    field_count::UInt64
+    metadata::Ptr{Cvoid}
+    metadata_bytes::UInt64
+    pinned::Int32
+    reserved::Int32
+end
+
+struct feedlane_arena_stats
+    size::Csize_t
+    owner::Int64
+    bytes::UInt64
+    used_bytes::UInt64
+    free_bytes::UInt64
+    entries::UInt64
+    members::UInt64
+    leased::UInt64
+    waiting::UInt64
+    published::UInt64
+    evicted::UInt64
+    hits::UInt64
+    misses::UInt64
+    held::UInt64
+end
+
 struct feedlane_ring_config
     size::Csize_t
     message_bytes::UInt32
@@ -223,30 +286,6 @@ struct feedlane_ahead
     batch::Int64
     indices::Ptr{Int64}
     count::UInt64
-end
-
-struct feedlane_batch
-    size::Csize_t
-    token::UInt64
-    epoch::Int64
-    batch::Int64
-    worker::Int32
-    attempt::Int32
-    tensors::Ptr{feedlane_tensor}
-    tensor_count::UInt64
-    indices::Ptr{Int64}
-    count::UInt64
-    skipped::Ptr{Int64}
-    skipped_count::UInt64
-    metadata::Ptr{Cvoid}
-    metadata_bytes::UInt64
-    dispatched_ns::UInt64
-    begun_ns::UInt64
-    committed_ns::UInt64
-    swept_ns::UInt64
-    yielded_ns::UInt64
-    exposed_ns::UInt64
-    missed::UInt64
 end
 
 struct feedlane_loader_config

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::os::raw::c_char;
 
+use crate::arena::*;
 use crate::error::*;
 use crate::observe::*;
 use crate::pool::*;
@@ -16,6 +17,58 @@ extern "C" {
     pub fn feedlane_version() -> *const c_char;
     pub fn feedlane_status_name(status: i32) -> *const c_char;
     pub fn feedlane_status_text(status: i32) -> *const c_char;
+    pub fn feedlane_arena_create(
+        config: *const feedlane_arena_config,
+        out: *mut *mut feedlane_loader,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_arena_offer(a: *mut feedlane_loader, fd: *mut i32, err: *mut feedlane_error) -> i32;
+    pub fn feedlane_arena_join(
+        fd: i32,
+        path: *const c_char,
+        timeout_ns: i64,
+        out: *mut *mut feedlane_loader,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_arena_reserve(
+        a: *mut feedlane_loader,
+        put: *const feedlane_put,
+        timeout_ns: i64,
+        out: *mut feedlane_batch,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_arena_publish(
+        a: *mut feedlane_loader,
+        token: u64,
+        timeout_ns: i64,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_arena_get(
+        a: *mut feedlane_loader,
+        key: *const c_void,
+        key_bytes: u64,
+        flags: i32,
+        timeout_ns: i64,
+        out: *mut feedlane_batch,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_arena_receive(
+        a: *mut feedlane_loader,
+        timeout_ns: i64,
+        out: *mut feedlane_batch,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_arena_drop(
+        a: *mut feedlane_loader,
+        key: *const c_void,
+        key_bytes: u64,
+        timeout_ns: i64,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_arena_arm(a: *mut feedlane_loader, fd: *mut i32) -> i32;
+    pub fn feedlane_arena_get_stats(a: *mut feedlane_loader, out: *mut feedlane_arena_stats) -> i32;
+    pub fn feedlane_arena_close(a: *mut feedlane_loader) -> i32;
+    pub fn feedlane_arena_destroy(a: *mut *mut feedlane_loader) -> i32;
     pub fn feedlane_rx_create(
         config: *const feedlane_ring_config,
         out: *mut *mut feedlane_rx,

@@ -13,6 +13,7 @@ mod constants {
     //! The constants of `feedlane.h`. build.rs writes them.
     include!(concat!(env!("OUT_DIR"), "/constants.rs"));
 }
+mod arena;
 mod dlpack;
 mod error;
 mod functions;
@@ -22,6 +23,7 @@ mod sampler;
 mod share;
 mod structs;
 
+pub use arena::*;
 pub use constants::*;
 pub use dlpack::*;
 pub use error::*;
@@ -44,4 +46,5 @@ pub fn layouts(visit: &mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Memb
     observe::layouts(visit);
     sampler::layouts(visit);
     share::layouts(visit);
+    arena::layouts(visit);
 }

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gives parts of payload segments memory, and takes it back.
+#include "arena/memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "os/memfd.hpp"
+
+namespace feedlane::arena {
+
+Memory::Memory(const shm::ArenaPlan& plan, const os::SystemFiles& files)
+    : plan_(plan),
+      files_(files),
+      // An entry or a grant has at most one free extent and one hole behind it, and a free extent of which pages are
+      // taken leaves two parts.
+      extents_(plan.geometry.segments, 4 * (plan.geometry.entries + 64 * plan.geometry.segments)),
+      segments_(plan.geometry.segments) {}
+
+Status Memory::open(std::uint32_t& segment, Error& error) {
+  const auto it = std::find_if(segments_.begin(), segments_.end(), [](const Segment& s) { return !s.is_open; });
+  if (it == segments_.end() || !extents_.has_room(1))
+    return error.refuse(FEEDLANE_E_LIMIT, "arena", segments_.size(), segments_.size() + 1,
+                        "{} members, most of which have ended, have entries: drop some", segments_.size());
+  os::Fd memory, readable;
+  Status s = os::create_memfd("feedlane-arena", plan_.payload_bytes, memory, error);
+  if (s == FEEDLANE_OK) s = os::open_for_reading(memory.get(), readable, error);
+  if (s == FEEDLANE_OK) s = os::forbid_opening_for_writing(memory.get(), error);
+  if (s == FEEDLANE_OK) s = os::add_seals(memory.get(), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, error);
+  if (s != FEEDLANE_OK) return s;
+  segment = static_cast<std::uint32_t>(it - segments_.begin());
+  it->memory = std::move(memory);
+  it->readable = std::move(readable);
+  it->generation++;
+  it->is_open = true;
+  it->is_orphan = false;
+  extents_.open(segment, plan_.payload_bytes);
+  return s;
+}
+
+void Memory::orphan(std::uint32_t segment) {
+  segments_[segment].is_orphan = true;
+  close_if_unused(segment);
+}
+
+void Memory::close_if_unused(std::uint32_t segment) {
+  Segment& s = segments_[segment];
+  if (!s.is_open || !s.is_orphan || extents_.used_bytes(segment) != 0) return;
+  // Members that have mapped it keep the mapping for a while, but not the memory.
+  Error ignored;
+  (void)os::give_back(s.memory.get(), 0, plan_.payload_bytes, ignored);
+  for (std::uint32_t e; (e = extents_.find_large(segment, ExtentKind::free)) != Extents::none;) {
+    filled_bytes_ -= extents_.at(e).bytes;
+    extents_.drop(e);
+  }
+  extents_.close(segment);
+  s.memory.reset();
+  s.readable.reset();
+  s.is_open = false;
+}
+
+const os::Fd* Memory::readable(std::uint32_t segment, std::uint32_t generation) const {
+  if (segment >= segments_.size() || !segments_[segment].is_open || segments_[segment].generation != generation)
+    return nullptr;
+  return &segments_[segment].readable;
+}
+
+std::uint32_t Memory::take(std::uint32_t segment, std::uint64_t bytes, Error& error) {
+  if (!extents_.has_room(4)) {
+    (void)error.refuse(FEEDLANE_E_LIMIT, "config.entries", extents_.count(), extents_.count() + 4,
+                       "the arena's memory is in too many parts: raise config.entries");
+    return none;
+  }
+  std::uint32_t extent = extents_.take(segment, bytes);
+  if (extent == Extents::none && fill(segment, bytes, error) == FEEDLANE_OK) extent = extents_.take(segment, bytes);
+  return extent;
+}
+
+// The system is asked for more than is needed now, because the answer takes a tenth of a millisecond.
+Status Memory::check_room(std::uint64_t bytes, Error& error) {
+  constexpr std::uint64_t ahead = std::uint64_t{32} << 20;
+  if (bytes > checked_bytes_) {
+    const std::uint64_t asked = std::max(bytes, ahead);
+    Status s = os::check_room(asked, files_, error);
+    if (s != FEEDLANE_OK && asked > bytes) s = os::check_room(bytes, files_, error);
+    if (s != FEEDLANE_OK) return s;
+    checked_bytes_ = asked;
+  }
+  checked_bytes_ -= bytes;
+  return FEEDLANE_OK;
+}
+
+// Gives a hole of the segment memory, within the arena's budget.
+Status Memory::fill(std::uint32_t segment, std::uint64_t bytes, Error& error) {
+  bytes = (bytes + Extents::page - 1) & ~(Extents::page - 1);
+  const std::uint64_t budget = plan_.geometry.bytes;
+  if (filled_bytes_ + bytes > budget && !empty_some(filled_bytes_ + bytes - budget))
+    return error.refuse(FEEDLANE_E_LIMIT, "bytes", budget - std::min(filled_bytes_, budget), bytes,
+                        "the arena has {} bytes, of which {} are in use: {} more are needed", budget, used_bytes(),
+                        bytes);
+  const std::uint32_t hole = extents_.find(segment, ExtentKind::hole, bytes);
+  if (hole == Extents::none)
+    return error.refuse(FEEDLANE_E_LIMIT, "bytes", 0, bytes,
+                        "the segment's addresses are in too many parts for an entry of {} bytes", bytes);
+  Status s = check_room(bytes, error);
+  if (s == FEEDLANE_OK) s = os::reserve(segments_[segment].memory.get(), extents_.at(hole).offset, bytes, error);
+  if (s != FEEDLANE_OK) return s;
+  extents_.fill(hole, bytes);
+  filled_bytes_ += bytes;
+  return s;
+}
+
+// Takes `bytes` of memory back from free extents. False: they don't have so much.
+bool Memory::empty_some(std::uint64_t bytes) {
+  const std::uint64_t until = filled_bytes_ - std::min(bytes, filled_bytes_);
+  for (std::uint32_t segment = 0; segment < segments_.size() && filled_bytes_ > until; segment++) {
+    if (!segments_[segment].is_open) continue;
+    for (std::uint32_t e = extents_.find_large(segment, ExtentKind::free); e != Extents::none;) {
+      if (!empty_one(e) || filled_bytes_ <= until) break;
+      e = extents_.find_large(segment, ExtentKind::free);
+    }
+  }
+  return filled_bytes_ <= until;
+}
+
+bool Memory::empty_one(std::uint32_t extent) {
+  const Extents::Pages pages = extents_.pages_of(extent);
+  if (pages.bytes == 0 || !extents_.has_room(2)) return false;
+  Error ignored;
+  const std::uint32_t segment = extents_.at(extent).segment;
+  if (os::give_back(segments_[segment].memory.get(), pages.offset, pages.bytes, ignored) != FEEDLANE_OK) return false;
+  extents_.empty(extent);
+  filled_bytes_ -= pages.bytes;
+  return true;
+}
+
+void Memory::give_back(std::uint32_t extent) {
+  const std::uint32_t segment = extents_.at(extent).segment;
+  extents_.give_back(extent);
+  close_if_unused(segment);
+}
+
+std::uint64_t Memory::used_bytes() const {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t segment = 0; segment < segments_.size(); segment++)
+    if (segments_[segment].is_open) bytes += extents_.used_bytes(segment);
+  return bytes;
+}
+
+std::uint32_t Memory::orphans() const {
+  return static_cast<std::uint32_t>(
+      std::count_if(segments_.begin(), segments_.end(), [](const Segment& s) { return s.is_open && s.is_orphan; }));
+}
+
+}  // namespace feedlane::arena
