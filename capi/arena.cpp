@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "arena/member.hpp"
 #include "arena/owner.hpp"
@@ -55,36 +54,43 @@ struct feedlane::capi::ArenaSource final : loader::Source {
 
 namespace {
 
-// For a function that any thread may call at any time. The handle outlives the call.
+// For a function that any thread may call at any time. `hold` keeps the handle during the call.
 template <class F>
 int32_t call_arena(feedlane_arena* a, feedlane_error* err, F&& f) noexcept {
-  Error error;
-  Status s = check_handle(a, "a", error);
-  if (s == FEEDLANE_OK && a->arena == nullptr) s = error.fail(FEEDLANE_E_STATE, "the handle is not of an arena");
-  if (s == FEEDLANE_OK) {
-    const lending::Hold hold(*a);
-    s = shield(error, [&](Error& e) { return f(*a->arena->member, e); });
-    if (s == FEEDLANE_INTERRUPTED && a->is_closed()) s = refuse_closed(error);
-  }
-  if (has_error(s)) tell(err, error);
-  return s;
+  return call_any(a, "a", err, [&](Error& error) {
+    if (a->arena == nullptr) return error.fail(FEEDLANE_E_STATE, "the handle is not of an arena");
+    lending::Hold hold(*a);
+    const Status s = f(*a->arena->member, hold, error);
+    return s == FEEDLANE_INTERRUPTED && a->is_closed() ? refuse_closed(error) : s;
+  });
 }
 
-// The same for a function that yields a batch.
+// For a function that yields a batch. `hold` exists before the batch's token, as in feedlane_loader_next, and is the
+// batch's from then on.
 template <class F>
 int32_t call_batch(feedlane_arena* a, int64_t timeout_ns, feedlane_batch* out, feedlane_error* err, F&& f) noexcept {
-  return call_arena(a, err, [&](arena::Member& member, Error& error) {
+  return call_arena(a, err, [&](arena::Member& member, lending::Hold& hold, Error& error) {
     Status s = check_batch(out, error);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     if (s != FEEDLANE_OK) return s;
-    lending::Hold hold(*a);  // taken before the token exists, as in feedlane_loader_next
     feedlane_batch batch;
     s = f(member, os::Deadline::after(timeout_ns), batch, error);
     if (s != FEEDLANE_OK) return s;
-    (void)hold.pass_on();  // owned by the batch now
+    (void)hold.pass_on();
     write_versioned(out, batch);
     return s;
   });
+}
+
+// Gives the caller a handle of this arena.
+Status hand_out(std::unique_ptr<ArenaSource> source, feedlane_arena** out, Error& error) {
+  auto handle = std::make_unique<feedlane_loader>();
+  if (const Status s = handle->stamp.take(error); s != FEEDLANE_OK) return s;
+  handle->arena = source.get();
+  handle->source = std::move(source);
+  handle->source->leases().use(*handle);
+  *out = handle.release();
+  return FEEDLANE_OK;
 }
 
 Status check_key(const void* key, uint64_t key_bytes, Error& error) {
@@ -92,13 +98,6 @@ Status check_key(const void* key, uint64_t key_bytes, Error& error) {
   if (key_bytes >= 1 && key_bytes <= FEEDLANE_MAX_KEY_BYTES) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_ARGUMENT, "key_bytes", key_bytes, key_bytes == 0 ? 1 : FEEDLANE_MAX_KEY_BYTES,
                       "key_bytes is {}: must be 1 to {}", key_bytes, FEEDLANE_MAX_KEY_BYTES);
-}
-
-Status check_path(const char* path, const char* argument, Error& error) {
-  const std::size_t length = std::strlen(path);
-  if (length >= 1 && length <= os::longest_socket_path) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_ARGUMENT, argument, length, os::longest_socket_path,
-                      "{} has {} bytes: a socket's path must have 1 to {}", argument, length, os::longest_socket_path);
 }
 
 Status check_put(const feedlane_put& put, Error& error) {
@@ -156,28 +155,20 @@ int32_t feedlane_arena_create(const feedlane_arena_config* config, feedlane_aren
     shm::ArenaPlan plan;
     if (s == FEEDLANE_OK) s = plan_of(c, plan, error);
     if (s != FEEDLANE_OK) return s;
-    auto handle = std::make_unique<feedlane_loader>();
     auto source = std::make_unique<ArenaSource>();
     os::Fd socket;
-    s = handle->stamp.take(error);
-    if (s == FEEDLANE_OK)
-      s = arena::Owner::create(plan, c.when_full, c.path == nullptr ? "" : c.path, os::SystemFiles{}, source->events,
-                               source->owner, error);
+    s = arena::Owner::create(plan, c.when_full, c.path == nullptr ? "" : c.path, os::SystemFiles{}, source->events,
+                             source->owner, error);
     if (s == FEEDLANE_OK) s = source->owner->offer(false, socket, error);
     if (s == FEEDLANE_OK)
       s = arena::Member::join(std::move(socket), source->owner.get(), source->events, os::Deadline::never(),
                               source->member, error);
-    if (s != FEEDLANE_OK) return s;
-    handle->arena = source.get();
-    handle->source = std::move(source);
-    handle->source->leases().use(*handle);
-    *out = handle.release();
-    return s;
+    return s == FEEDLANE_OK ? hand_out(std::move(source), out, error) : s;
   });
 }
 
 int32_t feedlane_arena_offer(feedlane_arena* a, int32_t* fd, feedlane_error* err) {
-  return call_arena(a, err, [&](arena::Member& member, Error& error) {
+  return call_arena(a, err, [&](arena::Member& member, lending::Hold&, Error& error) {
     if (fd == nullptr) return refuse_null(error, "fd");
     os::Fd theirs;
     const Status s = member.offer(theirs, error);
@@ -200,17 +191,9 @@ int32_t feedlane_arena_join(int32_t fd, const char* path, int64_t timeout_ns, fe
     const os::Deadline deadline = os::Deadline::after(timeout_ns);
     if (path != nullptr) s = os::connect_to(path, deadline, socket, error);
     if (s != FEEDLANE_OK) return s;
-    auto handle = std::make_unique<feedlane_loader>();
     auto source = std::make_unique<ArenaSource>();
-    s = handle->stamp.take(error);
-    if (s == FEEDLANE_OK)
-      s = arena::Member::join(std::move(socket), nullptr, source->events, deadline, source->member, error);
-    if (s != FEEDLANE_OK) return s;
-    handle->arena = source.get();
-    handle->source = std::move(source);
-    handle->source->leases().use(*handle);
-    *out = handle.release();
-    return s;
+    s = arena::Member::join(std::move(socket), nullptr, source->events, deadline, source->member, error);
+    return s == FEEDLANE_OK ? hand_out(std::move(source), out, error) : s;
   });
 }
 
@@ -226,7 +209,7 @@ int32_t feedlane_arena_reserve(feedlane_arena* a, const feedlane_put* put, int64
 }
 
 int32_t feedlane_arena_publish(feedlane_arena* a, uint64_t token, int64_t timeout_ns, feedlane_error* err) {
-  return call_arena(a, err, [&](arena::Member& member, Error& error) {
+  return call_arena(a, err, [&](arena::Member& member, lending::Hold&, Error& error) {
     const Status s = check_timeout(timeout_ns, error);
     return s == FEEDLANE_OK ? member.publish(token, os::Deadline::after(timeout_ns), error) : s;
   });
@@ -249,7 +232,7 @@ int32_t feedlane_arena_receive(feedlane_arena* a, int64_t timeout_ns, feedlane_b
     return member.receive(deadline, batch, error);
   };
   if (out != nullptr) return call_batch(a, timeout_ns, out, err, receive);
-  return call_arena(a, err, [&](arena::Member& member, Error& error) {
+  return call_arena(a, err, [&](arena::Member& member, lending::Hold&, Error& error) {
     const Status s = check_timeout(timeout_ns, error);
     return s == FEEDLANE_OK ? member.serve(os::Deadline::after(timeout_ns), error) : s;
   });
@@ -257,7 +240,7 @@ int32_t feedlane_arena_receive(feedlane_arena* a, int64_t timeout_ns, feedlane_b
 
 int32_t feedlane_arena_drop(feedlane_arena* a, const void* key, uint64_t key_bytes, int64_t timeout_ns,
                             feedlane_error* err) {
-  return call_arena(a, err, [&](arena::Member& member, Error& error) {
+  return call_arena(a, err, [&](arena::Member& member, lending::Hold&, Error& error) {
     Status s = check_key(key, key_bytes, error);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     return s == FEEDLANE_OK ? member.drop(arena::Key(key, key_bytes), os::Deadline::after(timeout_ns), error) : s;
@@ -265,14 +248,14 @@ int32_t feedlane_arena_drop(feedlane_arena* a, const void* key, uint64_t key_byt
 }
 
 int32_t feedlane_arena_arm(feedlane_arena* a, int32_t* fd) {
-  return call_arena(a, nullptr, [&](arena::Member& member, Error& error) {
+  return call_arena(a, nullptr, [&](arena::Member& member, lending::Hold&, Error& error) {
     if (fd != nullptr) *fd = member.wait_fd();
     return member.arm(error);
   });
 }
 
 int32_t feedlane_arena_get_stats(feedlane_arena* a, feedlane_arena_stats* out) {
-  return call_arena(a, nullptr, [&](arena::Member& member, Error& error) {
+  return call_arena(a, nullptr, [&](arena::Member& member, lending::Hold&, Error& error) {
     const Status s = check_output(out, "out", error);
     if (s != FEEDLANE_OK) return s;
     feedlane_arena_stats stats{};

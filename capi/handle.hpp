@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <ctime>
 #include <exception>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "base/versioned.hpp"
 #include "os/fd.hpp"
 #include "os/fork_stamp.hpp"
+#include "os/socket.hpp"
 
 namespace feedlane::capi {
 
@@ -75,6 +77,14 @@ inline Status take_descriptor_or(const void* other, const char* name, int32_t fd
   const Status s = take_descriptor(fd, out, error);
   if (s != FEEDLANE_OK || other == nullptr) return s;
   return error.refuse(FEEDLANE_E_ARGUMENT, name, 1, 0, "pass fd or {}, not both", name);
+}
+
+// E_ARGUMENT: no socket can be bound to a path of this length.
+inline Status check_path(const char* path, const char* argument, Error& error) {
+  const std::size_t length = std::strlen(path);
+  if (length >= 1 && length <= os::longest_socket_path) return FEEDLANE_OK;
+  return error.refuse(FEEDLANE_E_ARGUMENT, argument, length, os::longest_socket_path,
+                      "{} has {} bytes: a socket's path must have 1 to {}", argument, length, os::longest_socket_path);
 }
 
 // The base of all handles: which process and how many owners have it, whether it was closed, and whether a thread is in

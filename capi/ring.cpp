@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // feedlane/ring.h: standalone rings, their receiving and sending ends.
-#include <cstring>
-
+#include "feedlane/ring.h"
 #include "channel/receiver.hpp"
 #include "channel/sender.hpp"
-#include "feedlane/ring.h"
 #include "handle.hpp"
 #include "os/socket.hpp"
 
@@ -43,13 +41,6 @@ Status check_copy(const void* messages, uint32_t count, const char* count_name, 
 }
 bool is_copy(const void* messages, uint32_t count, int64_t timeout_ns) {
   return messages != nullptr && count != 0 && timeout_ns >= 0;
-}
-
-Status check_path(const char* path, const char* argument, Error& error) {
-  const std::size_t length = std::strlen(path);
-  if (length >= 1 && length <= os::longest_socket_path) return FEEDLANE_OK;
-  return error.refuse(FEEDLANE_E_ARGUMENT, argument, length, os::longest_socket_path,
-                      "{} has {} bytes: a socket's path must have 1 to {}", argument, length, os::longest_socket_path);
 }
 
 // Separate functions with plain arguments, so that the calls below need no stack frame for them.

@@ -184,7 +184,7 @@ std::uint64_t token_in(PyObject* batch, const feedlane_loader* loader);
 bool add_view(PyObject* module);
 // numpy's element type; null without an exception: numpy has none such.
 Ref numpy_type(const feedlane_dtype& type);
-// A View: the bytes of a tensor of a batch that is held; it holds a reference of its own.
+// A View: the bytes of a tensor of a held batch. It keeps a reference to the batch.
 Ref view_of(feedlane_loader* loader, std::uint64_t token, const feedlane_tensor& tensor, bool is_read_only);
 // A numpy array over tensor `number` of a batch that is held; it holds a reference of its own. Null without an
 // exception: of a type that numpy doesn't have.
