@@ -70,16 +70,7 @@ void write_entry(const feedlane_batch& batch, const shm::Segments& segments, shm
   h.yielded_ns = batch.yielded_ns;
   for (std::uint64_t i = 0; i < batch.tensor_count; i++) {
     const feedlane_tensor& t = batch.tensors[i];
-    shm::TensorRecord& r = entry.tensors[i];
-    copy_text(r.name, sizeof r.name, t.name);
-    r.code = t.dtype.code;
-    r.bits = t.dtype.bits;
-    r.lanes = t.dtype.lanes;
-    r.ndim = t.ndim;
-    std::copy_n(t.shape, FEEDLANE_MAX_NDIM, r.shape);
-    std::copy_n(t.strides, FEEDLANE_MAX_NDIM, r.strides);
-    r.offset = t.offset;
-    r.bytes = t.bytes;
+    tensors::write_record(t, t.offset, entry.tensors[i]);
   }
 }
 

@@ -177,6 +177,19 @@ feedlane_tensor tensor_of(const Fields::Field& field, std::int64_t rows, std::by
   return t;
 }
 
+void write_record(const feedlane_tensor& tensor, std::uint64_t offset, shm::TensorRecord& out) {
+  copy_text(out.name, sizeof out.name, tensor.name);
+  out.code = tensor.dtype.code;
+  out.bits = tensor.dtype.bits;
+  out.lanes = tensor.dtype.lanes;
+  out.ndim = tensor.ndim;
+  std::copy_n(tensor.shape, FEEDLANE_MAX_NDIM, out.shape);
+  std::copy_n(tensor.strides, FEEDLANE_MAX_NDIM, out.strides);
+  out.offset = offset;
+  out.bytes = tensor.bytes;
+  out.reserved = 0;
+}
+
 feedlane_tensor row_major(feedlane_dtype dtype, std::int32_t ndim, const std::int64_t* shape) {
   feedlane_tensor t{};
   t.dtype = dtype;

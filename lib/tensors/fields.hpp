@@ -73,6 +73,9 @@ Flaw check_shape(feedlane_dtype& dtype, std::int32_t ndim, std::int32_t max_ndim
 // A row-major tensor of a shape that check_shape() has accepted. The caller fills in name, data, offset and bytes.
 feedlane_tensor row_major(feedlane_dtype dtype, std::int32_t ndim, const std::int64_t* shape);
 
+// Describes a tensor in shared memory.
+void write_record(const feedlane_tensor& tensor, std::uint64_t offset, shm::TensorRecord& out);
+
 constexpr std::uint64_t align_tensor(std::uint64_t offset) {
   return (offset + shm::tensor_alignment - 1) & ~(shm::tensor_alignment - 1);
 }

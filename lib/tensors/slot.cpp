@@ -44,16 +44,7 @@ void write_batch(const Slot& slot, std::uint64_t task_id, const std::vector<feed
   for (std::uint64_t left = extras.shaped; left != 0; left &= left - 1) {
     const auto i = static_cast<std::size_t>(std::countr_zero(left));
     const feedlane_tensor& t = tensors[i];
-    shm::TensorRecord& r = header.tensors[i];
-    copy_text(r.name, sizeof r.name, t.name);
-    r.code = t.dtype.code;
-    r.bits = t.dtype.bits;
-    r.lanes = t.dtype.lanes;
-    r.ndim = t.ndim;
-    std::memcpy(r.shape, t.shape, sizeof r.shape);
-    std::memcpy(r.strides, t.strides, sizeof r.strides);
-    r.offset = t.offset - slot.payload_offset;
-    r.bytes = t.bytes;
+    write_record(t, t.offset - slot.payload_offset, header.tensors[i]);
   }
 }
 
