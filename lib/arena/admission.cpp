@@ -3,14 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <new>
 #include <utility>
 
 #include "arena/owner.hpp"
 #include "greeting/host.hpp"
 #include "os/event.hpp"
-#include "os/membarrier.hpp"
 #include "os/process.hpp"
 #include "os/socket.hpp"
 

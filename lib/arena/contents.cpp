@@ -28,6 +28,9 @@ Status read_tensor(const shm::TensorRecord& shared, std::size_t i, std::span<std
     return error.refuse(FEEDLANE_E_CORRUPT, "entry", r.bytes, bytes,
                         "tensor {} has {} bytes at offset {}, but its shape takes {} and the entry has {}", i, r.bytes,
                         r.offset, bytes, entry.size());
+  if (r.offset % shm::tensor_alignment != 0)
+    return error.refuse(FEEDLANE_E_CORRUPT, "entry", r.offset, shm::tensor_alignment,
+                        "tensor {} is at offset {}, which is not a multiple of {}", i, r.offset, shm::tensor_alignment);
   auto& name = out.names[i];
   std::copy_n(r.name, sizeof r.name, name.data());
   name.back() = '\0';
@@ -78,19 +81,7 @@ void write_contents(const EntryPlan& plan, const void* metadata, std::byte* entr
   head.metadata_offset = plan.metadata_offset;
   head.metadata_bytes = plan.metadata_bytes;
   auto* record = reinterpret_cast<shm::TensorRecord*>(entry + sizeof head);
-  for (const feedlane_tensor& t : plan.tensors) {
-    *record = {};
-    copy_text(record->name, sizeof record->name, t.name);
-    record->code = t.dtype.code;
-    record->bits = t.dtype.bits;
-    record->lanes = t.dtype.lanes;
-    record->ndim = t.ndim;
-    std::copy_n(t.shape, FEEDLANE_MAX_NDIM, record->shape);
-    std::copy_n(t.strides, FEEDLANE_MAX_NDIM, record->strides);
-    record->offset = t.offset;
-    record->bytes = t.bytes;
-    record++;
-  }
+  for (const feedlane_tensor& t : plan.tensors) tensors::write_record(t, t.offset, *record++);
   if (plan.metadata_bytes != 0) std::memcpy(entry + plan.metadata_offset, metadata, plan.metadata_bytes);
 }
 

@@ -2,8 +2,6 @@
 // Looks keys up, and changes the index while members look keys up.
 #include "arena/index.hpp"
 
-#include <algorithm>
-
 #include "base/splitmix.hpp"
 #include "ring/fence.hpp"
 #include "ring/spin.hpp"
@@ -24,14 +22,6 @@ std::uint64_t Key::hash() const {
   std::uint64_t hash = bytes;
   for (const std::uint64_t word : words) hash = scatter(hash ^ word);
   return hash;
-}
-
-std::array<char, shm::arena_key_bytes + 1> Key::text() const {
-  std::array<char, shm::arena_key_bytes + 1> out{};
-  std::memcpy(out.data(), words.data(), bytes);
-  for (std::uint64_t i = 0; i < bytes; i++)
-    if (out[i] < ' ' || out[i] > '~') out[i] = '.';
-  return out;
 }
 
 // ---- members ----
@@ -61,7 +51,7 @@ IndexView::Found IndexView::find(const Key& key, std::uint64_t hash, EntryId& ou
         out = {number, state >> 8};
         return Found::yes;
       }
-      next = entry.next.load(std::memory_order_acquire);
+      next = entry.next.load(std::memory_order_acquire);  // pairs with Index::publish and unlink
     }
     // Orders the loads above before the next one. Pairs with the fence in Index::begin_change.
     std::atomic_thread_fence(std::memory_order_acquire);
@@ -92,11 +82,9 @@ Index::Index(shm::SegmentPair& control, const shm::ArenaPlan& plan)
     : block_(control.control<shm::ArenaBlock>(plan.block)),
       buckets_(control.control<shm::Word64>(plan.buckets)),
       entries_(control.control<shm::ArenaEntry>(plan.entries)),
-      bucket_mask_(plan.geometry.buckets - 1),
-      count_(plan.geometry.entries),
-      view_(control, plan) {
-  free_.reserve(count_);
-  for (std::uint32_t i = count_; i-- > 0;) free_.push_back(i);
+      bucket_mask_(plan.geometry.buckets - 1) {
+  free_.reserve(plan.geometry.entries);
+  for (std::uint32_t i = plan.geometry.entries; i-- > 0;) free_.push_back(i);
 }
 
 std::uint32_t Index::publish(const Key& key, const EntryFacts& facts) {
@@ -136,7 +124,7 @@ std::uint32_t Index::find(const Key& key) const {
 
 void Index::begin_change() {
   block_->changes.store(block_->changes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  // Orders the store before those that follow. Pairs with the acquire fence in IndexView::find.
+  // Orders the store before the stores that follow. Pairs with the acquire fence in IndexView::find.
   std::atomic_thread_fence(std::memory_order_release);
 }
 
@@ -172,7 +160,7 @@ void Index::unlink(std::uint32_t entry) {
 void Index::free(std::uint32_t entry) {
   shm::ArenaEntry& e = entries_[entry];
   const std::uint64_t generation = e.state.load(std::memory_order_relaxed) >> 8;
-  e.state.store(state_of(generation, shm::ArenaEntryState::free), std::memory_order_relaxed);  // nobody has it
+  e.state.store(state_of(generation, shm::ArenaEntryState::free), std::memory_order_relaxed);  // not in use
   free_.push_back(entry);
 }
 

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <string_view>
 #include <vector>
 
 #include "shm/arena_layout.hpp"
@@ -24,8 +23,6 @@ struct Key {
   Key(const void* data, std::uint64_t size) : bytes(size) { std::memcpy(words.data(), data, size); }
   [[nodiscard]] std::uint64_t hash() const;
   bool operator==(const Key&) const = default;
-  // For error texts: the printable bytes of the key.
-  [[nodiscard]] std::array<char, shm::arena_key_bytes + 1> text() const;
 };
 
 // An entry, and which of the entries that had this number it is. Fits into a word, see shm::arena_entry_bits.
@@ -101,7 +98,7 @@ class Index {
   // No member gets the entry from here on: a member whose lease is not seen by a later look at the leases finds the
   // entry retired.
   void retire(std::uint32_t entry);
-  // Makes a retired entry live again, for the members that have it and those that will look it up.
+  // Makes a retired entry live again, for its present users and for later lookups.
   void restore(std::uint32_t entry);
   // Takes the entry's key out of the index. Called after `retire`.
   void unlink(std::uint32_t entry);
@@ -112,19 +109,15 @@ class Index {
   void end_change();
 
   [[nodiscard]] EntryId id(std::uint32_t entry) const;
-  [[nodiscard]] Key key(std::uint32_t entry) const;
-  [[nodiscard]] bool has_key(std::uint32_t entry) const {
-    return entries_[entry].key_bytes.load(std::memory_order_relaxed) != 0;
-  }
 
  private:
+  [[nodiscard]] Key key(std::uint32_t entry) const;
+
   shm::ArenaBlock* block_;
   shm::Word64* buckets_;
   shm::ArenaEntry* entries_;
   std::uint64_t bucket_mask_;
-  std::uint32_t count_;
   std::vector<std::uint32_t> free_;
-  IndexView view_;
 };
 
 }  // namespace feedlane::arena

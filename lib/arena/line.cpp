@@ -149,7 +149,7 @@ Status Line::sleep(Lock& lock, Need need, os::Deadline deadline, Error& error) {
 }
 
 // Whether the leader, which waits for `own`, has something to do. Called before it sleeps. What another thread waits for
-// may have come since that thread looked: it is told.
+// may have come since that thread looked, so this also wakes the other threads.
 bool Line::has_news(Need own) {
   if (closed_.load(std::memory_order_relaxed) || interrupted_.load(std::memory_order_relaxed)) return true;
   if (owner_ != nullptr && owner_->sweep()) return true;
@@ -164,7 +164,7 @@ bool Line::has_news(Need own) {
   return false;
 }
 
-// Why a wait ends without what it waits for. not_yet: it goes on.
+// The reason why a wait ends without success. not_yet: there is none.
 Status Line::obstacle(Error& error) {
   if (closed_.load(std::memory_order_relaxed)) return FEEDLANE_INTERRUPTED;
   if (interrupted_.load(std::memory_order_relaxed) && interrupted_.exchange(false, std::memory_order_relaxed))

@@ -79,7 +79,7 @@ class Line {
   }
   // Takes what has come.
   void pump();
-  // Why a wait ends without what it waits for. not_yet: it goes on.
+  // The reason why a wait ends without success. not_yet: there is none.
   Status obstacle(Error& error);
   Status arm(Error& error);
   [[nodiscard]] int wait_fd() { return waiter().fd(); }

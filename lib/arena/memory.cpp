@@ -67,22 +67,21 @@ const os::Fd* Memory::readable(std::uint32_t segment, std::uint32_t generation) 
   return &segments_[segment].readable;
 }
 
-std::uint32_t Memory::take(std::uint32_t segment, std::uint64_t bytes, Error& error) {
-  if (!extents_.has_room(4)) {
-    (void)error.refuse(FEEDLANE_E_LIMIT, "config.entries", extents_.count(), extents_.count() + 4,
-                       "the arena's memory is in too many parts: raise config.entries");
-    return none;
-  }
-  std::uint32_t extent = extents_.take(segment, bytes);
-  if (extent == Extents::none && fill(segment, bytes, error) == FEEDLANE_OK) extent = extents_.take(segment, bytes);
-  return extent;
+Status Memory::take(std::uint32_t segment, std::uint64_t bytes, std::uint32_t& extent) {
+  if (!extents_.has_room(4)) return FEEDLANE_E_LIMIT;
+  extent = extents_.take(segment, bytes);
+  if (extent != Extents::none) return FEEDLANE_OK;
+  if (const Status s = fill(segment, bytes); s != FEEDLANE_OK) return s;
+  extent = extents_.take(segment, bytes);
+  return extent != Extents::none ? FEEDLANE_OK : FEEDLANE_E_LIMIT;
 }
 
 // The system is asked for more than is needed now, because the answer takes a tenth of a millisecond.
-Status Memory::check_room(std::uint64_t bytes, Error& error) {
+Status Memory::check_room(std::uint64_t bytes) {
   constexpr std::uint64_t ahead = std::uint64_t{32} << 20;
   if (bytes > checked_bytes_) {
     const std::uint64_t asked = std::max(bytes, ahead);
+    Error error;
     Status s = os::check_room(asked, files_, error);
     if (s != FEEDLANE_OK && asked > bytes) s = os::check_room(bytes, files_, error);
     if (s != FEEDLANE_OK) return s;
@@ -93,18 +92,14 @@ Status Memory::check_room(std::uint64_t bytes, Error& error) {
 }
 
 // Gives a hole of the segment memory, within the arena's budget.
-Status Memory::fill(std::uint32_t segment, std::uint64_t bytes, Error& error) {
+Status Memory::fill(std::uint32_t segment, std::uint64_t bytes) {
   bytes = (bytes + Extents::page - 1) & ~(Extents::page - 1);
   const std::uint64_t budget = plan_.geometry.bytes;
-  if (filled_bytes_ + bytes > budget && !empty_some(filled_bytes_ + bytes - budget))
-    return error.refuse(FEEDLANE_E_LIMIT, "bytes", budget - std::min(filled_bytes_, budget), bytes,
-                        "the arena has {} bytes, of which {} are in use: {} more are needed", budget, used_bytes(),
-                        bytes);
+  if (filled_bytes_ + bytes > budget && !empty_some(filled_bytes_ + bytes - budget)) return FEEDLANE_E_LIMIT;
   const std::uint32_t hole = extents_.find(segment, ExtentKind::hole, bytes);
-  if (hole == Extents::none)
-    return error.refuse(FEEDLANE_E_LIMIT, "bytes", 0, bytes,
-                        "the segment's addresses are in too many parts for an entry of {} bytes", bytes);
-  Status s = check_room(bytes, error);
+  if (hole == Extents::none) return FEEDLANE_E_LIMIT;  // its addresses are in too many parts
+  Error error;
+  Status s = check_room(bytes);
   if (s == FEEDLANE_OK) s = os::reserve(segments_[segment].memory.get(), extents_.at(hole).offset, bytes, error);
   if (s != FEEDLANE_OK) return s;
   extents_.fill(hole, bytes);
@@ -147,11 +142,6 @@ std::uint64_t Memory::used_bytes() const {
   for (std::uint32_t segment = 0; segment < segments_.size(); segment++)
     if (segments_[segment].is_open) bytes += extents_.used_bytes(segment);
   return bytes;
-}
-
-std::uint32_t Memory::orphans() const {
-  return static_cast<std::uint32_t>(
-      std::count_if(segments_.begin(), segments_.end(), [](const Segment& s) { return s.is_open && s.is_orphan; }));
 }
 
 }  // namespace feedlane::arena

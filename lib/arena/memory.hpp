@@ -34,10 +34,10 @@ class Memory {
   [[nodiscard]] const os::Fd* readable(std::uint32_t segment, std::uint32_t generation) const;
   [[nodiscard]] int writable(std::uint32_t segment) const { return segments_[segment].memory.get(); }
 
-  // Takes `bytes` of a segment, a multiple of Extents::unit, and gives them memory. none: all memory is in use, or the
-  // system has none; `error` says which (E_LIMIT, E_MEMORY, E_OS).
-  std::uint32_t take(std::uint32_t segment, std::uint64_t bytes, Error& error);
-  // A part of an extent in use, which becomes an extent of its own. E_LIMIT.
+  // Takes `bytes` of a segment, a multiple of Extents::unit, and gives them memory. E_LIMIT: all memory is in use.
+  // E_MEMORY, E_OS: the system has none.
+  Status take(std::uint32_t segment, std::uint64_t bytes, std::uint32_t& extent);
+  // Makes a part of an extent in use a separate extent. none: there are too many extents.
   std::uint32_t cut(std::uint32_t extent, std::uint64_t offset, std::uint64_t bytes) {
     return extents_.has_room(2) ? extents_.cut(extent, offset, bytes) : none;
   }
@@ -45,11 +45,7 @@ class Memory {
   [[nodiscard]] const Extents::Extent& at(std::uint32_t extent) const { return extents_.at(extent); }
   [[nodiscard]] const Extents& extents() const { return extents_; }
 
-  // Memory that the segments have now.
-  [[nodiscard]] std::uint64_t filled_bytes() const { return filled_bytes_; }
   [[nodiscard]] std::uint64_t used_bytes() const;
-  // The number of segments of ended members whose entries are still in use.
-  [[nodiscard]] std::uint32_t orphans() const;
 
  private:
   struct Segment {
@@ -59,8 +55,8 @@ class Memory {
     bool is_open = false;
     bool is_orphan = false;
   };
-  Status check_room(std::uint64_t bytes, Error& error);
-  Status fill(std::uint32_t segment, std::uint64_t bytes, Error& error);
+  Status check_room(std::uint64_t bytes);
+  Status fill(std::uint32_t segment, std::uint64_t bytes);
   bool empty_some(std::uint64_t bytes);
   bool empty_one(std::uint32_t extent);
   void close_if_unused(std::uint32_t segment);

@@ -201,19 +201,18 @@ Owner::Result Owner::want_memory(Peer& peer, const shm::ArenaRequest& request) {
     return Result::invalid;
   reserve_one(peer.grants);
   const bool is_ahead = (request.flags & shm::arena_ahead) != 0;
-  Error error;
-  (void)error.fail(FEEDLANE_E_LIMIT, "");
   std::uint32_t extent = Memory::none;
+  Status s = FEEDLANE_E_LIMIT;
   const bool has_plenty = granted_bytes() + std::max(request.bytes, request.more) <= plan_.geometry.bytes / 8;
   if (request.bytes <= most && waiting_.empty()) {
     if (has_plenty && request.more > request.bytes && request.more <= most)
-      extent = store_->find_memory(peer, request.more, error);
-    if (extent == Memory::none && (has_plenty || !is_ahead)) extent = store_->find_memory(peer, request.bytes, error);
+      s = store_->find_memory(peer, request.more, extent);
+    if (s != FEEDLANE_OK && (has_plenty || !is_ahead)) s = store_->find_memory(peer, request.bytes, extent);
   }
-  if (extent != Memory::none) {
+  if (s == FEEDLANE_OK) {
     grant(peer, request.ticket, extent);
-  } else if (is_ahead || request.bytes > most || when_full_ == FEEDLANE_FULL_FAIL || error.code != FEEDLANE_E_LIMIT) {
-    refuse_memory(peer, request.ticket, request.bytes, error.code);
+  } else if (is_ahead || request.bytes > most || when_full_ == FEEDLANE_FULL_FAIL || s != FEEDLANE_E_LIMIT) {
+    refuse_memory(peer, request.ticket, request.bytes, s);
   } else {
     if (static_cast<std::size_t>(std::count_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
           return w.member == peer.number();
@@ -247,16 +246,16 @@ void Owner::refuse_memory(Peer& peer, std::uint64_t ticket, std::uint64_t bytes,
 // In the order in which memory was asked for, so that no large entry waits for ever.
 bool Owner::serve_waiting() {
   std::size_t served = 0;
-  Error error;
   for (; served < waiting_.size(); served++) {
     const Waiting one = waiting_[served];
     Peer* const peer = find(one.member);
     if (peer == nullptr || !peer->is_receiving()) continue;
     reserve_one(peer->grants);
-    const std::uint32_t extent = store_->find_memory(*peer, one.bytes, error);
-    if (extent != Memory::none) grant(*peer, one.ticket, extent);
-    else if (error.code == FEEDLANE_E_LIMIT) break;
-    else refuse_memory(*peer, one.ticket, one.bytes, error.code);
+    std::uint32_t extent = Memory::none;
+    const Status s = store_->find_memory(*peer, one.bytes, extent);
+    if (s == FEEDLANE_E_LIMIT) break;
+    if (s == FEEDLANE_OK) grant(*peer, one.ticket, extent);
+    else refuse_memory(*peer, one.ticket, one.bytes, s);
   }
   waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(served));
   if (served != 0) set_short(!waiting_.empty());

@@ -81,7 +81,7 @@ class Owner {
   Result want_memory(Peer& peer, const shm::ArenaRequest& request);
   Result want_key(Peer& peer, const shm::ArenaRequest& request);
   Result drop_key(Peer& peer, const shm::ArenaRequest& request);
-  // A part of one of the member's grants, which becomes an extent of its own. none: it is no such part, or `is_short`.
+  // Makes a part of one of the member's grants a separate extent. none: it is no such part, or `is_short`.
   std::uint32_t cut_grant(Peer& peer, std::uint64_t offset, std::uint64_t bytes, bool& is_short);
   void grant(Peer& peer, std::uint64_t ticket, std::uint32_t extent);
   void refuse_memory(Peer& peer, std::uint64_t ticket, std::uint64_t bytes, Status status);

@@ -61,7 +61,7 @@ class Peer {
     // Acquire: pairs with the release in ring::Consumer. The member leases an entry before it passes the delivery, so
     // its leases are looked at after this.
     const std::uint64_t position = row().delivery_position.load(std::memory_order_acquire);
-    if (position - taken_ > sent_) return position == taken_;
+    if (position - taken_ > sent_) return false;
     for (; taken_ != position; taken_++, sent_--) done(queue_[taken_ % queue_.size()].entry);
     return true;
   }
@@ -128,7 +128,7 @@ class Peer {
   ring::Producer answers_;
   ring::Producer deliveries_;
   ring::Doorbell bell_;
-  // A circle: first the deliveries in the ring that were not taken, then those that were not sent.
+  // A circle: deliveries in the ring that were not taken, followed by deliveries that were not sent.
   std::vector<Delivery> queue_;
   std::uint64_t taken_ = 0;  // position of the first
   std::uint64_t sent_ = 0;

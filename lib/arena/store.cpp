@@ -127,12 +127,11 @@ bool Store::evict_one() {
   return false;
 }
 
-std::uint32_t Store::find_memory(const Peer& peer, std::uint64_t bytes, Error& error) {
+Status Store::find_memory(const Peer& peer, std::uint64_t bytes, std::uint32_t& extent) {
   for (;;) {
-    const std::uint32_t extent = memory.take(peer.segment, bytes, error);
-    if (extent != Memory::none || error.code != FEEDLANE_E_LIMIT) return extent;
-    if (reclaim()) continue;
-    if (!may_evict_ || !evict_one()) return extent;
+    const Status s = memory.take(peer.segment, bytes, extent);
+    if (s != FEEDLANE_E_LIMIT) return s;
+    if (!reclaim() && !(may_evict_ && evict_one())) return s;
   }
 }
 

@@ -43,8 +43,8 @@ class Store {
   void end_delivery(std::uint32_t entry);
   // Takes an entry with a key out of the index.
   void remove(std::uint32_t entry);
-  // Takes memory of the member's segment. Frees and evicts what it may. none: see Memory::take.
-  std::uint32_t find_memory(const Peer& peer, std::uint64_t bytes, Error& error);
+  // Takes memory of the member's segment. Frees and evicts what it may. Statuses: see Memory::take.
+  Status find_memory(const Peer& peer, std::uint64_t bytes, std::uint32_t& extent);
   // Frees retired entries that nobody uses any more. True: there was one.
   bool reclaim();
 
