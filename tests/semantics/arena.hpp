@@ -17,6 +17,7 @@
 
 #include "support/api.hpp"
 #include "support/events.hpp"
+#include "support/over_fork.hpp"
 #include "support/process.hpp"
 
 namespace feedlane::test::arenas {
@@ -54,7 +55,7 @@ inline std::int32_t offer(feedlane_arena* owner) {
   return fd;
 }
 
-// Serves members in a thread of its own, until the end of the scope.
+// Serves members in another thread, until the end of the scope.
 class Serving {
  public:
   explicit Serving(feedlane_arena* owner) : owner_(owner), thread_([this] { serve(); }) {}

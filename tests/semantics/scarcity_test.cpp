@@ -2,7 +2,6 @@
 // Descriptors, file sizes and address space that are too short: each is told by a clear error, wherever it is noticed, nothing
 // is left open, and all goes well when there is enough.
 #include <doctest/doctest.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "support/events.hpp"
 #include "support/few_descriptors.hpp"
 #include "support/old_kernel.hpp"
+#include "support/over_fork.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
 
@@ -302,9 +302,7 @@ TEST_CASE("a worker with too few descriptors fails to attach with E_OS, and anot
   s.external(1);
   const Loader l = s.create();
   // What the child found, as it ends before the test does.
-  auto* const attached =
-      static_cast<bool*>(::mmap(nullptr, sizeof(bool), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  REQUIRE(attached != MAP_FAILED);
+  const OverFork<bool> attached;
   std::size_t more = 0;
   for (; !*attached; more++) {
     CAPTURE(more);
@@ -336,7 +334,6 @@ TEST_CASE("a worker with too few descriptors fails to attach with E_OS, and anot
     CHECK(child.finish() == "");
   }
   CHECK(more > 3);
-  (void)::munmap(attached, sizeof(bool));
 }
 
 // promise: descriptors-elsewhere, descriptors-ring-monitor

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <doctest/doctest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,12 +10,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <new>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "support/over_fork.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
 
@@ -274,25 +273,6 @@ struct Notes {
   [[nodiscard]] std::vector<std::int64_t> all() const {
     return {values, values + count.load(std::memory_order_relaxed)};
   }
-};
-
-// Memory that this process shares with its children.
-template <class T>
-class OverFork {
- public:
-  OverFork() {
-    void* const memory = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(memory != MAP_FAILED);
-    object_ = new (memory) T;
-  }
-  OverFork(const OverFork&) = delete;
-  OverFork& operator=(const OverFork&) = delete;
-  ~OverFork() { (void)::munmap(object_, sizeof(T)); }
-  T* operator->() const { return object_; }
-  T& operator*() const { return *object_; }
-
- private:
-  T* object_;
 };
 
 // Two workers, a batch of three samples with bytes to compare.

@@ -3,18 +3,17 @@
 #include <doctest/doctest.h>
 #include <pthread.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <new>
 #include <thread>
 #include <vector>
 
 #include "support/events.hpp"
+#include "support/over_fork.hpp"
 #include "support/process.hpp"
 #include "support/trainer.hpp"
 
@@ -78,9 +77,8 @@ TEST_CASE("batches that arrive during next don't restart its timeout") {
   // Two processes: one stands before the gate with batch 0, the other makes a batch every 10 ms.
   static std::atomic<std::int64_t>* made = nullptr;
   static Gate* gate = nullptr;
-  void* const shared = ::mmap(nullptr, sizeof *made, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  REQUIRE(shared != MAP_FAILED);
-  made = new (shared) std::atomic<std::int64_t>(0);
+  const OverFork<std::atomic<std::int64_t>> shared;
+  made = &*shared;
   Gate closed;
   gate = &closed;
   auto table = fresh<feedlane_dataset>();
@@ -107,7 +105,6 @@ TEST_CASE("batches that arrive during next don't restart its timeout") {
   CHECK_MESSAGE(eventually([&] { return so_far() > after; }), "batches go on arriving");
   closed.open();
   CHECK(take_rest(l.get()).size() == 400);
-  (void)::munmap(shared, sizeof *made);
 }
 
 // promise: next-negative-timeout

@@ -8,6 +8,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 import unittest
 
 import numpy_or_skip  # noqa: F401
@@ -65,6 +66,12 @@ class Case(unittest.TestCase):
         arena = feedlane.Arena(size, **options)
         self.addCleanup(arena.close)
         return arena
+
+    def wait_until(self, holds):
+        end = time.monotonic() + DEADLINE_S
+        while not holds():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.001)
 
     def started(self, function, *arguments):
         process = self.context.Process(target=function, args=arguments)
@@ -195,15 +202,13 @@ class Processes(Case):
         self.assertEqual(numbers, list(range(100)))
         sender.join(DEADLINE_S)
         receiver = self.started(member, self.path, "receive", results)
-        while arena.stats()["members"] < 2:
-            pass
+        self.wait_until(lambda: arena.stats()["members"] == 2)
         for number in range(100):
             arena.put(None, np.full(3, number))
         arena.put("end", 1)
-        with arena.get("end"):
-            pass
-        while arena.stats()["entries"] > 2:  # the receiver keeps its newest value while it waits
-            pass
+        arena.get("end").release()
+        # The receiver keeps its newest value while it waits.
+        self.wait_until(lambda: arena.stats()["entries"] <= 2)
         arena.close()
         self.assertEqual(results.get(), list(range(100)))
         receiver.join(DEADLINE_S)
@@ -217,8 +222,7 @@ class Processes(Case):
             process.join(DEADLINE_S)
             with arena.get("left", timeout=DEADLINE_S) as batch:
                 self.assertEqual(batch.data, 10)
-            while arena.stats()["members"] > 1:
-                pass
+            self.wait_until(lambda: arena.stats()["members"] == 1)
             self.assertEqual(arena.stats()["leased"], 0)
         process = self.started(member, self.path, "make and die", None)
         process.join(DEADLINE_S)
