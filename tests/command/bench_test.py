@@ -130,6 +130,21 @@ class Bench(unittest.TestCase):
             self.assertEqual(is_read, row["workers"] < len(os.sched_getaffinity(0)))
             self.assertEqual(is_read, row["over_read_copiers"] is not None)
 
+    def test_arena(self):
+        rows, ratios = figures("arena", "--bytes", "4096", "1048576")
+        self.assertEqual([(row["bytes"], row["senders"]) for row in rows], [(n, s) for n in (4096, 1 << 20) for s in (1, 4)])
+        for row in rows:
+            self.check_positive(row, "entries_s", "gb_s", "copiers_gb_s", "ratio")
+            self.assertAlmostEqual(row["entries_s"] * row["bytes"] / 1e9 / row["gb_s"], 1, delta=0.01)
+            self.assertIn(f"arena.{row['bytes']}.{row['senders']}.over_copiers", ratios)
+            alone = ("over_read_copiers", "put_to_receive_p50_us", "put_to_receive_p99_us", "get_p50_us", "get_p99_us")
+            if row["senders"] == 1:
+                self.check_positive(row, *alone)
+                self.assertLessEqual(row["get_p50_us"]["median"], row["get_p99_us"]["median"])
+                self.assertLessEqual(row["put_to_receive_p50_us"]["median"], row["put_to_receive_p99_us"]["median"])
+            else:
+                self.assertEqual([row[name] for name in alone], [None] * len(alone))
+
     def test_startup(self):
         rows, ratios = figures("startup")
         self.assertEqual({(row["workers"], row["mode"]) for row in rows}, {(w, m) for w in (1, 2) for m in ("fork", "spawn")})
@@ -206,7 +221,7 @@ class Bench(unittest.TestCase):
         done = subprocess.run([FEEDLANE, "bench", "all", "--json", "--tiny", "--rounds", "1"], capture_output=True, text=True,
                               env=over_stand_in(FEEDLANE_STAND_IN_DEVICES="0"))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual(sorted(json.loads(done.stdout)["groups"]), ["floor", "handoff", "ring", "startup"])
+        self.assertEqual(sorted(json.loads(done.stdout)["groups"]), ["arena", "floor", "handoff", "ring", "startup"])
 
     def test_sizes_workers_and_prefetch_of_ones_own(self):
         rows, _ = figures("handoff", "--bytes", "4096", "8192", "--workers", "2", "--prefetch", "3", "--no-pin")

@@ -86,6 +86,15 @@ def handoff():
                                   number(r["trainer_cpu_us"])))
 
 
+def arena():
+    return group_table("arena", ["entry", "members that send", "entries/s", "GB/s", "as many copiers, GB/s", "ratio",
+                                 "over copiers with a reader", "put to receive, us, p50", "p99", "get, us, p50", "p99"],
+                       lambda r: (size(r["bytes"]), r["senders"], number(r["entries_s"]), number(r["gb_s"]),
+                                  number(r["copiers_gb_s"]), cell(r["ratio"]), cell(r["over_read_copiers"]),
+                                  *(cell(r[name]) for name in ("put_to_receive_p50_us", "put_to_receive_p99_us", "get_p50_us",
+                                                               "get_p99_us"))))
+
+
 def loader():
     return group_table("loader", ["sample", "by", "workers", "samples/s, in batches of 64",
                                   "as many loops (0: one, in the trainer)", "ratio"],
@@ -227,7 +236,7 @@ def goals():
     return table(["what", "goal", "seen", ""], rows) if rows else MISSING
 
 
-TABLES = [taken, ring, latency, lanes, handoff, loader, small, crowd, cpp, startup, torch, torch_search, torch_startup, images, python, rows, goals]
+TABLES = [taken, ring, latency, lanes, handoff, arena, loader, small, crowd, cpp, startup, torch, torch_search, torch_startup, images, python, rows, goals]
 
 
 def render(page):

@@ -32,6 +32,9 @@ constexpr Measurement measurements[] = {
     {"handoff",
      "Measure batches passed from workers to a trainer, and compare them with threads that copy into the same slots",
      bench::handoff},
+    {"arena",
+     "Measure entries of an arena that are got and sent, and compare them with threads that copy as many bytes",
+     bench::arena},
     {"startup", "Measure how long the first batch, the next epoch and the shutdown take", bench::startup},
     {"device", "Copy batches to a GPU from registered slots and from other memory; skipped without a GPU",
      bench::device, bench::device_missing},
@@ -93,6 +96,9 @@ int main(int argc, char** argv) {
     if (name == "handoff" || name == "startup")
       sub->add_option("--workers", options.workers, "Use these numbers of workers, one row each (default: 1 and 2)")
           ->check(CLI::Range(1, 256));
+    if (name == "arena")
+      sub->add_option("--bytes", options.bytes, "Use entries of these sizes (default: 4 KiB to 16 MiB)")
+          ->check(CLI::Range(4096ULL, 1ULL << 30));
     if (name != "handoff") continue;
     sub->add_option("--bytes", options.bytes, "Use batches of these sizes, one row each (default: 4 KiB to 147 MiB)")
         ->check(CLI::Range(1ULL, 1ULL << 33));

@@ -16,6 +16,8 @@ double line_ns(const Options& options);
 Report ring(const Options& options);
 // Batches from workers to a trainer, beside as many threads that copy into the same memory.
 Report handoff(const Options& options);
+// Gets of an entry of an arena, and entries from members to the owner, beside as many threads that copy.
+Report arena(const Options& options);
 // From nothing to the first batch, from epoch to epoch, and to the end.
 Report startup(const Options& options);
 // Copies to a GPU out of registered slots, beside other memory; and a training loop that hides them.
