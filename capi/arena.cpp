@@ -265,7 +265,6 @@ int32_t feedlane_arena_get_stats(feedlane_arena* a, feedlane_arena_stats* out) {
   });
 }
 
-int32_t feedlane_arena_close(feedlane_arena* a) { return feedlane_loader_close(a); }
 int32_t feedlane_arena_destroy(feedlane_arena** a) { return feedlane_loader_destroy(a); }
 
 }  // extern "C"

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "monitor.hpp"
+#include "monitor/arenas.hpp"
 #include "monitor/diagnosis.hpp"
 #include "monitor/errors.hpp"
 #include "monitor/records.hpp"
@@ -97,6 +98,30 @@ int32_t feedlane_monitor_ring(int64_t pid, int32_t nth, feedlane_ring_info* out,
     feedlane_ring_info info{};
     if (s == FEEDLANE_OK) s = monitor::read_ring(pid, nth, info, error);
     if (s == FEEDLANE_OK) write_versioned(out, info);
+    return s;
+  });
+}
+
+int32_t feedlane_monitor_arena(int64_t pid, int32_t nth, feedlane_arena_stats* out, feedlane_arena_member* members,
+                               uint64_t cap, uint64_t* count, feedlane_error* err) {
+  return call(err, [&](Error& error) {
+    Status s = check_output(out, "out", error);
+    if (s == FEEDLANE_OK && cap != 0) s = check_output(members, "members", error);
+    if (s == FEEDLANE_OK && count == nullptr) s = refuse_null(error, "count");
+    if (s == FEEDLANE_OK && cap != 0 && members->size % struct_step != 0) s = FEEDLANE_E_ABI;
+    feedlane_arena_stats stats{};
+    std::vector<feedlane_arena_member> all;
+    if (s == FEEDLANE_OK) s = monitor::read_arena(pid, nth, stats, all, error);
+    if (s != FEEDLANE_OK) return s;
+    const std::size_t step = cap == 0 ? 0 : members->size;
+    auto* to = reinterpret_cast<std::byte*>(members);
+    for (std::size_t i = 0; i < all.size() && i < cap; i++, to += step) {
+      all[i].size = std::min(step, sizeof all[i]);
+      std::memcpy(to, &all[i], all[i].size);
+      reinterpret_cast<feedlane_arena_member*>(to)->size = step;
+    }
+    *count = all.size();
+    write_versioned(out, stats);
     return s;
   });
 }

@@ -18,8 +18,9 @@
  * memory maps that memory, with the owner's help.
  *
  * An arena is a source of batches like a loader. So the functions of batch.h and dlpack.h, feedlane_loader_next (which
- * is feedlane_arena_receive), feedlane_loader_interrupt, feedlane_loader_event, feedlane_loader_ref and
- * feedlane_loader_unref take it too. Other functions of loaders return E_STATE for it.
+ * is feedlane_arena_receive), feedlane_loader_interrupt, feedlane_loader_close (current waits end with
+ * E_STATE), feedlane_loader_event, feedlane_loader_ref and feedlane_loader_unref take it too. Other functions of loaders
+ * return E_STATE for it. feedlane_monitor_arena reads an arena from another process.
  */
 #ifndef FEEDLANE_ARENA_H
 #define FEEDLANE_ARENA_H
@@ -194,8 +195,6 @@ FEEDLANE_API int32_t feedlane_arena_drop(feedlane_arena *a, const void *key, uin
 FEEDLANE_API int32_t feedlane_arena_arm(feedlane_arena *a, int32_t *fd);
 /** Reads the state of the arena. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_arena_get_stats(feedlane_arena *a, feedlane_arena_stats *out);
-/** Ends current waits with E_STATE; later calls return E_STATE. Thread safety: any thread. */
-FEEDLANE_API int32_t feedlane_arena_close(feedlane_arena *a);
 /**
  * Leaves the arena; the owner ends it. Waits until calls of other threads have returned. Batches that are held stay
  * valid, and keep the memory, until they are released. `*a` becomes NULL. NULL is allowed.

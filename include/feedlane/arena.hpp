@@ -212,7 +212,7 @@ class Arena {
   /** Ends one wait. Also in signal handlers. */
   void interrupt() noexcept { (void)feedlane_loader_interrupt(handle_); }
   /** Ends all waits with E_STATE; later calls fail. */
-  void close() noexcept { (void)feedlane_arena_close(handle_); }
+  void close() noexcept { (void)feedlane_loader_close(handle_); }
   /** The handle for the C interface; this object still owns it. */
   [[nodiscard]] feedlane_arena* c() const noexcept { return handle_; }
 

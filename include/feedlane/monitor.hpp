@@ -140,6 +140,30 @@ class Monitor {
   return detail::or_raise([&](Error& error) { return ring_info(pid, nth, error); });
 }
 
+/** An arena of another process, see feedlane_monitor_arena. */
+struct ArenaInfo {
+  feedlane_arena_stats stats;
+  std::vector<feedlane_arena_member> members;
+};
+/** Reads arena `nth` (from 0) of process `pid`, its owner. nullopt: there is none, or an error, which is in `error`. */
+[[nodiscard]] inline std::optional<ArenaInfo> arena_info(std::int64_t pid, int nth, Error& error) {
+  ArenaInfo info{detail::sized<feedlane_arena_stats>(), {}};
+  std::uint64_t count = 16;
+  do {  // again if there are more members than room
+    info.members.assign(static_cast<std::size_t>(count), detail::sized<feedlane_arena_member>());
+    const std::int32_t status = detail::checked(error, [&](feedlane_error* e) {
+      return feedlane_monitor_arena(pid, nth, &info.stats, info.members.data(), info.members.size(), &count, e);
+    });
+    if (status != FEEDLANE_OK) return std::nullopt;
+  } while (count > info.members.size());
+  info.members.resize(static_cast<std::size_t>(count));
+  return info;
+}
+/** Throwing form of the above. */
+[[nodiscard]] inline std::optional<ArenaInfo> arena_info(std::int64_t pid, int nth = 0) {
+  return detail::or_raise([&](Error& error) { return arena_info(pid, nth, error); });
+}
+
 }  // namespace v1
 }  // namespace feedlane
 

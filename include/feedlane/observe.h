@@ -14,6 +14,7 @@
 #ifndef FEEDLANE_OBSERVE_H
 #define FEEDLANE_OBSERVE_H
 
+#include "arena.h"
 #include "loader.h"
 #include "monitor.h"
 #include "status.h"
@@ -236,6 +237,35 @@ typedef struct feedlane_ring_info {
  * Thread safety: any thread.
  */
 FEEDLANE_API int32_t feedlane_monitor_ring(int64_t pid, int32_t nth, feedlane_ring_info *out, feedlane_error *err);
+
+/** The most processes in an arena: the owner and 255 members. */
+#define FEEDLANE_MAX_ARENA_PROCESSES 256
+/** A member of an arena, its owner's process included. An array's elements are members[0].size bytes apart. */
+typedef struct feedlane_arena_member {
+  size_t size;
+  int64_t pid;            /**< as the owner sees it; 0: it has not joined yet */
+  uint32_t number;        /**< `worker` of the batches that it has put; 0: the owner's process */
+  int32_t cut_off;        /**< 1: the owner has cut it off, because it sent an invalid request */
+  uint64_t held;          /**< entries that it holds */
+  uint64_t waiting;       /**< its requests that wait for memory or for a key */
+  uint64_t granted_bytes; /**< memory that it has for its next puts */
+  uint64_t hits;          /**< gets that found their entry */
+  uint64_t misses;        /**< gets that did not */
+} feedlane_arena_member;
+
+/**
+ * Reads one arena of process `pid`, its owner, which must run as the same user. `nth` counts the arenas of the process
+ * from 0. `out` is as the owner saw it when it last served; `held` in it is 0. Copies at most `cap` members, in
+ * the order in which they joined; `*count` is how many there are. Wakes nobody.
+ *  - END: the process has no such arena.
+ *  - E_PEER_DEAD, E_OS, E_ABI, E_CORRUPT: see feedlane_monitor_open. E_ABI also: members[0].size is not the size of a
+ *    struct of this header.
+ *
+ * Thread safety: any thread.
+ */
+FEEDLANE_API int32_t feedlane_monitor_arena(int64_t pid, int32_t nth, feedlane_arena_stats *out,
+                                            feedlane_arena_member *members, uint64_t cap, uint64_t *count,
+                                            feedlane_error *err);
 
 #ifdef __cplusplus
 }

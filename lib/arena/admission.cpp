@@ -101,6 +101,8 @@ Status Owner::admit(std::unique_ptr<Peer> peer, os::Fd socket, Error& error) {
   }
   next_number_++;
   peers_.push_back(std::move(peer));
+  figures_are_old_ = true;
+  waiter_.expect(static_cast<std::uint32_t>(peers_.size()));
   return s;
 }
 
@@ -121,7 +123,7 @@ Status Owner::welcome(Peer& peer, Error& error) {
   fds[welcome_owner_event] = peer.owner_event.get();
   fds[welcome_owner] = self_.get();
   const Status s = greeting::send(peer.socket.get(), message, fds, error);
-  peer.pair().close_fds();
+  peer.pair().close_control_fd();  // observers find the other one
   return s;
 }
 
@@ -135,6 +137,7 @@ void Owner::handle_events() {
 
 void Owner::handle(const os::Poller::Event& event) {
   if (greeting::Guests::owns(event.tag)) return handle_guest(event.tag);
+  figures_are_old_ = true;
   Peer* const peer = find(static_cast<std::uint32_t>(event.tag >> 2));
   if (peer == nullptr || peer->is_over) return;
   const auto kind = static_cast<TagKind>(event.tag & 3);
@@ -236,7 +239,7 @@ void Owner::clean_up() {
 void Owner::forget(const Peer& peer) {
   wants_.end([&](const Wants::Waiter& w) { return w.member == peer.number(); },
              [&](const Wants::Waiter& next) { tell(next, shm::ArenaAnswerKind::make); });
-  std::erase_if(waiting_, [&](const Waiting& w) { return w.member == peer.number(); });
+  waits_.forget(peer.number());
 }
 
 // The member's process has ended, or it has left. Its leases and deliveries are void, and requests that it had sent are
@@ -270,6 +273,7 @@ bool Owner::bury_ended() {
     peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(i));
     has_come = true;
   }
+  if (has_come) waiter_.expect(static_cast<std::uint32_t>(peers_.size()));
   return has_come;
 }
 

@@ -47,8 +47,8 @@ void Extents::unmake(std::uint32_t extent) {
 void Extents::set_kind(std::uint32_t extent, ExtentKind kind) {
   Extent& e = extents_[extent];
   Head& head = heads_[e.segment];
-  if (e.kind == ExtentKind::used) head.used_bytes -= e.bytes;
-  if (kind == ExtentKind::used) head.used_bytes += e.bytes;
+  if (e.kind == ExtentKind::used) head.used_bytes -= e.bytes, used_bytes_ -= e.bytes;
+  if (kind == ExtentKind::used) head.used_bytes += e.bytes, used_bytes_ += e.bytes;
   e.kind = kind;
 }
 

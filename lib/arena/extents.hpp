@@ -66,6 +66,7 @@ class Extents {
 
   // Sum of a segment's extents in use.
   [[nodiscard]] std::uint64_t used_bytes(std::uint32_t segment) const { return heads_[segment].used_bytes; }
+  [[nodiscard]] std::uint64_t used_bytes() const { return used_bytes_; }
   [[nodiscard]] std::uint32_t count() const { return count_; }
 
  private:
@@ -100,6 +101,7 @@ class Extents {
   std::uint32_t unused_ = none;  // list of extents that do not exist, through `next`
   std::uint32_t fresh_ = 0;      // extents from here on were never used
   std::uint32_t count_ = 0;
+  std::uint64_t used_bytes_ = 0;
 };
 
 }  // namespace feedlane::arena

@@ -72,7 +72,7 @@ Status Line::open(os::Fd socket, bool wants_pidfd, os::Deadline deadline, Error&
 // Nothing more is sent to this process, and its rights are passed on. Batches that it holds stay.
 void Line::leave(std::unique_ptr<Owner>& owner) noexcept {
   if (!socket_) return;
-  Lock lock(mutex);
+  Lock lock = this->lock();
   changed_.wait(lock, [this] { return !is_asleep(); });  // `close` has woken it
   if (owner_ == nullptr) return greeting::say(socket_.get(), leaving_magic);
   owner_ = nullptr;
@@ -115,6 +115,14 @@ Status Line::get_segment(std::uint32_t segment, std::uint32_t generation, os::Fd
 
 // ---- waiting ----
 
+Line::Lock Line::lock() {
+  // Relaxed: only a hint for the thread that spins.
+  lock_.wanted.fetch_add(1, std::memory_order_relaxed);
+  Lock lock(lock_.mutex);
+  lock_.wanted.fetch_sub(1, std::memory_order_relaxed);
+  return lock;
+}
+
 Line::Waiting::Waiting(Line& line, Need need) : line_(line), need_(need), leads_(!line.is_asleep()) {
   line.needs_[static_cast<std::size_t>(need)]++;
   if (leads_) line.leader_ = need;
@@ -129,6 +137,10 @@ Line::Waiting::~Waiting() {
 
 Status Line::sleep(Lock& lock, Need need, os::Deadline deadline, Error& error) {
   const bool is_follower = is_asleep();
+  // Spins under the lock, so only while no other thread wants it.
+  const auto is_wanted = [this] { return lock_.wanted.load(std::memory_order_relaxed) != 0; };
+  if (!is_follower && waiter().spin(deadline, [&] { return is_wanted() || has_news(need); }) && !is_wanted())
+    return FEEDLANE_OK;
   const Waiting waiting(*this, need);
   if (is_follower) {
     if (deadline.is_never()) changed_.wait(lock);
@@ -139,8 +151,10 @@ Status Line::sleep(Lock& lock, Need need, os::Deadline deadline, Error& error) {
   std::size_t count = 0;
   const Status s = waiter().sleep([&] { return has_news(need); },
                                   [&] {
+                                    const os::Deadline first =
+                                        owner_ == nullptr ? deadline : deadline.earlier(owner_->waits().next_look());
                                     lock.unlock();
-                                    return deadline;
+                                    return first;
                                   },
                                   [&](const os::Poller::Event& event) { events[count++] = event; }, error);
   if (!lock.owns_lock()) lock.lock();
@@ -192,6 +206,9 @@ void Line::pump() {
   flush();
   for (; answers_.peek(1) != 0; answers_.release(1), has_come = true)
     take_answer(shm::read_once<shm::ArenaAnswer>(answers_.message(0)));
+  // The leader sleeps until a time that this thread's requests may have changed.
+  if (owner_ != nullptr && is_asleep() && !owner_->waits().next_look().is_never())
+    os::signal_event(fds_.wake_event.get());
   if (!has_come) return;
   changed_.notify_all();
   // What came may be for the leader. Nothing rings for it: this thread has served the members in its place.
@@ -213,6 +230,7 @@ Status Line::arm(Error& error) {
   if (is_asleep()) return error.fail(FEEDLANE_E_BUSY, "another thread waits in a call on this arena");
   pump();
   if (interrupted_.load(std::memory_order_relaxed) || closed_.load(std::memory_order_relaxed)) return FEEDLANE_AGAIN;
+  if (owner_ != nullptr) owner_->waits().stop_waiting_for_own();
   return waiter().arm([this] { return has_news(Need::answer) || deliveries_.peek(1) != 0; }, error);
 }
 

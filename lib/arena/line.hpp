@@ -59,7 +59,7 @@ class Line {
 
   // ---- waiting ----
 
-  std::mutex mutex;
+  [[nodiscard]] Lock lock();
   // Any thread, without the lock, and `interrupt` in any signal handler.
   void interrupt();
   void close();
@@ -144,6 +144,10 @@ class Line {
   void flush();
   [[nodiscard]] ring::Waiter& waiter() { return owner_ != nullptr ? owner_->waiter() : waiter_; }
 
+  struct {
+    std::mutex mutex;
+    std::atomic<std::uint32_t> wanted{0};  // threads that wait for it
+  } lock_;
   const bool is_of_owner_;
   Owner* owner_;  // nullptr after its end too
   os::Fd socket_;

@@ -35,7 +35,7 @@ void Member::end_lease(std::uint32_t number) {
 void Member::on_freed(std::uint32_t number) {
   Held& held = held_[number];
   if (held.is_put) {
-    const Lock lock(line_.mutex);
+    const Lock lock = line_.lock();
     if (held.bytes != 0) grants_.give_back(held.offset, std::exchange(held.bytes, 0));
     held.is_put = false;
   } else {
@@ -86,8 +86,8 @@ Status Member::describe(std::uint32_t number, EntryId id, feedlane_batch& out, E
   Held& held = held_[number];
   std::uint32_t view = Views::none;
   while ((view = views_->keep(facts.segment, facts.segment_generation)) == Views::none) {
-    Lock own(line_.mutex, std::defer_lock);
-    if (lock == nullptr) own.lock();
+    Lock own;
+    if (lock == nullptr) own = line_.lock();
     if ((view = views_->keep(facts.segment, facts.segment_generation)) != Views::none) break;
     if (const Status s = open_segment(facts.segment, facts.segment_generation, error); s != FEEDLANE_OK) return s;
   }
@@ -152,7 +152,7 @@ Status Member::get(const Key& key, bool would_make, os::Deadline deadline, feedl
 // are there are still found.
 Status Member::await_own_changes(Error& error) {
   constexpr std::int64_t patience_ns = 5'000'000'000;
-  Lock lock(line_.mutex);
+  Lock lock = line_.lock();
   const Status s = line_.wait_for(
       lock, Need::settlement, os::Deadline::after(patience_ns),
       [this] { return line_.is_settled() ? FEEDLANE_OK : Line::not_yet; }, error);
@@ -161,7 +161,7 @@ Status Member::await_own_changes(Error& error) {
 
 Status Member::await_key(const Key& key, std::uint64_t hash, bool would_make, os::Deadline deadline,
                          feedlane_batch& out, Error& error) {
-  Lock lock(line_.mutex);
+  Lock lock = line_.lock();
   for (;;) {
     shm::ArenaRequest request{};
     request.kind = static_cast<std::uint32_t>(shm::ArenaRequestKind::want_key);
@@ -182,7 +182,7 @@ Status Member::await_key(const Key& key, std::uint64_t hash, bool would_make, os
 // ---- streams ----
 
 Status Member::receive(os::Deadline deadline, feedlane_batch& out, Error& error) {
-  Lock lock(line_.mutex);
+  Lock lock = line_.lock();
   return line_.wait_for(
       lock, Need::delivery, deadline,
       [&]() -> Status {
@@ -201,13 +201,13 @@ Status Member::receive(os::Deadline deadline, feedlane_batch& out, Error& error)
 }
 
 Status Member::serve(os::Deadline deadline, Error& error) {
-  Lock lock(line_.mutex);
+  Lock lock = line_.lock();
   return line_.wait_for(
       lock, Need::service, deadline, [] { return Line::not_yet; }, error);
 }
 
 Status Member::poll(Error& error) {
-  const Lock lock(line_.mutex);
+  const Lock lock = line_.lock();
   line_.pump();
   if (line_.deliveries().peek(1) != 0) return FEEDLANE_AGAIN;
   const Status s = line_.obstacle(error);
@@ -215,12 +215,12 @@ Status Member::poll(Error& error) {
 }
 
 Status Member::arm(Error& error) {
-  const Lock lock(line_.mutex);
+  const Lock lock = line_.lock();
   return line_.arm(error);
 }
 
 void Member::fill_in(feedlane_arena_stats& stats) {
-  const Lock lock(line_.mutex);
+  const Lock lock = line_.lock();
   stats.bytes = plan_.geometry.bytes;
   stats.hits = row_->hits.load(std::memory_order_relaxed);
   stats.misses = row_->misses.load(std::memory_order_relaxed);

@@ -67,11 +67,11 @@ const os::Fd* Memory::readable(std::uint32_t segment, std::uint32_t generation) 
   return &segments_[segment].readable;
 }
 
-Status Memory::take(std::uint32_t segment, std::uint64_t bytes, std::uint32_t& extent) {
+Status Memory::take(std::uint32_t segment, std::uint64_t bytes, bool may_move, std::uint32_t& extent) {
   if (!extents_.has_room(4)) return FEEDLANE_E_LIMIT;
   extent = extents_.take(segment, bytes);
   if (extent != Extents::none) return FEEDLANE_OK;
-  if (const Status s = fill(segment, bytes); s != FEEDLANE_OK) return s;
+  if (const Status s = fill(segment, bytes, may_move); s != FEEDLANE_OK) return s;
   extent = extents_.take(segment, bytes);
   return extent != Extents::none ? FEEDLANE_OK : FEEDLANE_E_LIMIT;
 }
@@ -92,10 +92,11 @@ Status Memory::check_room(std::uint64_t bytes) {
 }
 
 // Gives a hole of the segment memory, within the arena's budget.
-Status Memory::fill(std::uint32_t segment, std::uint64_t bytes) {
+Status Memory::fill(std::uint32_t segment, std::uint64_t bytes, bool may_move) {
   bytes = (bytes + Extents::page - 1) & ~(Extents::page - 1);
   const std::uint64_t budget = plan_.geometry.bytes;
-  if (filled_bytes_ + bytes > budget && !empty_some(filled_bytes_ + bytes - budget)) return FEEDLANE_E_LIMIT;
+  const std::uint64_t missing = filled_bytes_ + bytes - std::min(budget, filled_bytes_ + bytes);
+  if (missing != 0 && (!may_move || !empty_some(missing))) return FEEDLANE_E_LIMIT;
   const std::uint32_t hole = extents_.find(segment, ExtentKind::hole, bytes);
   if (hole == Extents::none) return FEEDLANE_E_LIMIT;  // its addresses are in too many parts
   Error error;
@@ -135,13 +136,6 @@ void Memory::give_back(std::uint32_t extent) {
   const std::uint32_t segment = extents_.at(extent).segment;
   extents_.give_back(extent);
   close_if_unused(segment);
-}
-
-std::uint64_t Memory::used_bytes() const {
-  std::uint64_t bytes = 0;
-  for (std::uint32_t segment = 0; segment < segments_.size(); segment++)
-    if (segments_[segment].is_open) bytes += extents_.used_bytes(segment);
-  return bytes;
 }
 
 }  // namespace feedlane::arena

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "arena/extents.hpp"
@@ -34,9 +35,14 @@ class Memory {
   [[nodiscard]] const os::Fd* readable(std::uint32_t segment, std::uint32_t generation) const;
   [[nodiscard]] int writable(std::uint32_t segment) const { return segments_[segment].memory.get(); }
 
-  // Takes `bytes` of a segment, a multiple of Extents::unit, and gives them memory. E_LIMIT: all memory is in use.
-  // E_MEMORY, E_OS: the system has none.
-  Status take(std::uint32_t segment, std::uint64_t bytes, std::uint32_t& extent);
+  // Takes `bytes` of a segment, a multiple of Extents::unit, and gives them memory: free memory of the segment, memory that
+  // no segment has yet, or else, if `may_move`, free memory of others. E_LIMIT: there is none. E_MEMORY, E_OS: the system
+  // has none.
+  Status take(std::uint32_t segment, std::uint64_t bytes, bool may_move, std::uint32_t& extent);
+  // Whether entries and grants of the segment have so much memory, which may become free.
+  [[nodiscard]] bool may_get_back(std::uint32_t segment, std::uint64_t bytes) const {
+    return extents_.used_bytes(segment) >= bytes;
+  }
   // Makes a part of an extent in use a separate extent. none: there are too many extents.
   std::uint32_t cut(std::uint32_t extent, std::uint64_t offset, std::uint64_t bytes) {
     return extents_.has_room(2) ? extents_.cut(extent, offset, bytes) : none;
@@ -45,7 +51,12 @@ class Memory {
   [[nodiscard]] const Extents::Extent& at(std::uint32_t extent) const { return extents_.at(extent); }
   [[nodiscard]] const Extents& extents() const { return extents_; }
 
-  [[nodiscard]] std::uint64_t used_bytes() const;
+  [[nodiscard]] std::uint64_t bytes_of(std::span<const std::uint32_t> extents) const {
+    std::uint64_t bytes = 0;
+    for (const std::uint32_t extent : extents) bytes += extents_.at(extent).bytes;
+    return bytes;
+  }
+  [[nodiscard]] std::uint64_t used_bytes() const { return extents_.used_bytes(); }
 
  private:
   struct Segment {
@@ -56,7 +67,7 @@ class Memory {
     bool is_orphan = false;
   };
   Status check_room(std::uint64_t bytes);
-  Status fill(std::uint32_t segment, std::uint64_t bytes);
+  Status fill(std::uint32_t segment, std::uint64_t bytes, bool may_move);
   bool empty_some(std::uint64_t bytes);
   bool empty_one(std::uint32_t extent);
   void close_if_unused(std::uint32_t segment);

@@ -51,11 +51,13 @@ bool Owner::serve(bool is_asleep) {
   }
   clean_up();
   if (bury_ended()) has_come = true;
-  if (!waiting_.empty() && serve_waiting()) has_come = true;
+  if (!waits_.empty() && serve_waiting()) has_come = true;
+  if (has_come || figures_are_old_) write_figures(false);
   return has_come;
 }
 
 bool Owner::sweep() {
+  if (figures_are_old_) write_figures(true);
   if (has_events_) return true;
   bool is_blocked = false;
   for (const std::unique_ptr<Peer>& peer : peers_) {
@@ -63,8 +65,8 @@ bool Owner::sweep() {
     is_blocked = is_blocked || peer->is_blocked;
   }
   for (const std::unique_ptr<Peer>& peer : peers_)
-    if (peer->has_taken() && (peer->has_unsent() || is_blocked || !waiting_.empty())) return true;
-  return (is_blocked && store_->has_room_for_entry()) || (!waiting_.empty() && serve_waiting());
+    if (peer->has_taken() && (peer->has_unsent() || is_blocked || !waits_.empty())) return true;
+  return (is_blocked && store_->has_room_for_entry()) || (!waits_.empty() && serve_waiting());
 }
 
 bool Owner::serve_requests(Peer& peer) {
@@ -78,8 +80,7 @@ bool Owner::serve_requests(Peer& peer) {
     if (result == Result::invalid) cut_off(peer, "has sent an invalid request");
   }
   if (has_come) peer.ring();
-  set_short(!waiting_.empty() ||
-            std::any_of(peers_.begin(), peers_.end(), [](const auto& p) { return p->is_blocked; }));
+  set_short(!waits_.empty() || std::any_of(peers_.begin(), peers_.end(), [](const auto& p) { return p->is_blocked; }));
   return has_come;
 }
 
@@ -90,10 +91,7 @@ Owner::Result Owner::process(Peer& peer, const shm::ArenaRequest& request) {
     case shm::ArenaRequestKind::want_memory: return want_memory(peer, request);
     case shm::ArenaRequestKind::want_key: return want_key(peer, request);
     case shm::ArenaRequestKind::drop_key: return drop_key(peer, request);
-    case shm::ArenaRequestKind::cancel_memory:
-      std::erase_if(waiting_,
-                    [&](const Waiting& w) { return w.member == peer.number() && w.ticket == request.ticket; });
-      return Result::done;
+    case shm::ArenaRequestKind::cancel_memory: waits_.cancel(peer.number(), request.ticket); return Result::done;
     case shm::ArenaRequestKind::cancel_key:
       wants_.end([&](const Wants::Waiter& w) { return w.member == peer.number() && w.ticket == request.ticket; },
                  [&](const Wants::Waiter& next) { tell(next, shm::ArenaAnswerKind::make); });
@@ -152,7 +150,7 @@ Owner::Result Owner::want_key(Peer& peer, const shm::ArenaRequest& request) {
   const Key key = key_of(request);
   const Wants::Waiter waiter{peer.number(), request.ticket, (request.flags & shm::arena_make) != 0};
   if (store_->index().find(key) != Index::none) tell(waiter, shm::ArenaAnswerKind::ready);
-  else if (wants_.waiting_of(peer.number()) >= most_outstanding) return Result::invalid;
+  else if (wants_.wanted_by(peer.number()) >= most_outstanding) return Result::invalid;
   else if (wants_.add(key, waiter)) tell(waiter, shm::ArenaAnswerKind::make);
   return Result::done;
 }
@@ -203,22 +201,20 @@ Owner::Result Owner::want_memory(Peer& peer, const shm::ArenaRequest& request) {
   const bool is_ahead = (request.flags & shm::arena_ahead) != 0;
   std::uint32_t extent = Memory::none;
   Status s = FEEDLANE_E_LIMIT;
-  const bool has_plenty = granted_bytes() + std::max(request.bytes, request.more) <= plan_.geometry.bytes / 8;
-  if (request.bytes <= most && waiting_.empty()) {
+  const bool has_plenty = store_->granted_bytes() + std::max(request.bytes, request.more) <= plan_.geometry.bytes / 8;
+  if (request.bytes <= most && waits_.empty()) {
+    const bool moves = MemoryWaits::may_move(*store_, peer, request.bytes);
     if (has_plenty && request.more > request.bytes && request.more <= most)
-      s = store_->find_memory(peer, request.more, extent);
-    if (s != FEEDLANE_OK && (has_plenty || !is_ahead)) s = store_->find_memory(peer, request.bytes, extent);
+      s = store_->find_memory(peer, request.more, moves, extent);
+    if (s != FEEDLANE_OK && (has_plenty || !is_ahead)) s = store_->find_memory(peer, request.bytes, moves, extent);
   }
   if (s == FEEDLANE_OK) {
     grant(peer, request.ticket, extent);
   } else if (is_ahead || request.bytes > most || when_full_ == FEEDLANE_FULL_FAIL || s != FEEDLANE_E_LIMIT) {
     refuse_memory(peer, request.ticket, request.bytes, s);
   } else {
-    if (static_cast<std::size_t>(std::count_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
-          return w.member == peer.number();
-        })) >= most_outstanding)
-      return Result::invalid;
-    waiting_.push_back({peer.number(), request.ticket, request.bytes});
+    if (waits_.count(peer.number()) >= most_outstanding) return Result::invalid;
+    waits_.add(peer.number(), request.ticket, request.bytes);
   }
   return Result::done;
 }
@@ -243,30 +239,21 @@ void Owner::refuse_memory(Peer& peer, std::uint64_t ticket, std::uint64_t bytes,
   if (!peer.answer(answer)) cut_off(peer, "has more unread answers than its ring has cells");
 }
 
-// In the order in which memory was asked for, so that no large entry waits for ever.
 bool Owner::serve_waiting() {
-  std::size_t served = 0;
-  for (; served < waiting_.size(); served++) {
-    const Waiting one = waiting_[served];
-    Peer* const peer = find(one.member);
-    if (peer == nullptr || !peer->is_receiving()) continue;
-    reserve_one(peer->grants);
-    std::uint32_t extent = Memory::none;
-    const Status s = store_->find_memory(*peer, one.bytes, extent);
-    if (s == FEEDLANE_E_LIMIT) break;
-    if (s == FEEDLANE_OK) grant(*peer, one.ticket, extent);
-    else refuse_memory(*peer, one.ticket, one.bytes, s);
-  }
-  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(served));
-  if (served != 0) set_short(!waiting_.empty());
-  return served != 0;
-}
-
-std::uint64_t Owner::granted_bytes() const {
-  std::uint64_t bytes = 0;
-  for (const std::unique_ptr<Peer>& peer : peers_)
-    for (const std::uint32_t grant : peer->grants) bytes += store_->memory.at(grant).bytes;
-  return bytes;
+  const bool has_served = waits_.serve(
+      *store_,
+      [this](std::uint32_t member) -> Peer* {
+        Peer* const peer = find(member);
+        if (peer == nullptr || !peer->is_receiving()) return nullptr;
+        reserve_one(peer->grants);
+        return peer;
+      },
+      [this](Peer& peer, const MemoryWaits::Wait& wait, Status status, std::uint32_t extent) {
+        if (status == FEEDLANE_OK) grant(peer, wait.ticket, extent);
+        else refuse_memory(peer, wait.ticket, wait.bytes, status);
+      });
+  if (has_served) set_short(!waits_.empty());
+  return has_served;
 }
 
 // Members that end a lease ring from now on, or no longer. Each sleep is preceded by a sweep, which looks at the leases
@@ -276,28 +263,6 @@ void Owner::set_short(bool is_short) {
   const std::uint32_t value = is_short ? 1 : 0;
   // Relaxed: the fence of Sleeper::prepare follows. Pairs with Member::end_lease.
   if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_relaxed);
-}
-
-void Owner::fill_in(feedlane_arena_stats& stats) {
-  (void)store_->reclaim();
-  stats.entries = store_->live();
-  std::uint64_t granted = granted_bytes();
-  stats.used_bytes = store_->memory.used_bytes() - granted;
-  stats.free_bytes = plan_.geometry.bytes - std::min(plan_.geometry.bytes, stats.used_bytes);
-  stats.members = peers_.size();
-  stats.published = store_->published();
-  stats.evicted = store_->evicted();
-  stats.waiting = waiting_.size() + wants_.waiting();
-  stats.hits = ended_hits_;
-  stats.misses = ended_misses_;
-  std::vector<std::uint64_t> leased;
-  for (const std::unique_ptr<Peer>& peer : peers_) {
-    stats.hits += peer->row().hits.load(std::memory_order_relaxed);
-    stats.misses += peer->row().misses.load(std::memory_order_relaxed);
-    if (!peer->is_over) peer->for_each_lease([&](EntryId id) { leased.push_back(id.word()); });
-  }
-  std::sort(leased.begin(), leased.end());
-  stats.leased = static_cast<std::uint64_t>(std::unique(leased.begin(), leased.end()) - leased.begin());
 }
 
 }  // namespace feedlane::arena

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "arena/memory_waits.hpp"
 #include "arena/peer.hpp"
 #include "arena/store.hpp"
 #include "arena/wants.hpp"
@@ -58,18 +59,13 @@ class Owner {
   [[nodiscard]] const os::Fd* readable(std::uint32_t segment, std::uint32_t generation) const {
     return store_->memory.readable(segment, generation);
   }
+  [[nodiscard]] MemoryWaits& waits() { return waits_; }
   // The next `serve` looks at descriptors.
   void expect_events() { has_events_ = true; }
   void fill_in(feedlane_arena_stats& stats);
 
  private:
   Owner(const shm::ArenaPlan& plan, std::int32_t when_full, const os::SystemFiles& files, monitor::EventQueue& events);
-
-  struct Waiting {  // for memory
-    std::uint32_t member;
-    std::uint64_t ticket;
-    std::uint64_t bytes;
-  };
 
   // ---- owner.cpp ----
 
@@ -88,9 +84,12 @@ class Owner {
   void tell(const Wants::Waiter& waiter, shm::ArenaAnswerKind kind);
   void send_to_all(Peer& maker, std::uint32_t entry);
   bool serve_waiting();
-  [[nodiscard]] std::uint64_t granted_bytes() const;
   void collect_deliveries(Peer& peer);
   void set_short(bool is_short);
+
+  // ---- figures.cpp ----
+
+  void write_figures(bool is_about_to_sleep);
 
   // ---- admission.cpp ----
 
@@ -121,13 +120,15 @@ class Owner {
   std::unique_ptr<Store> store_;
   Wants wants_;
   Peers peers_;
-  std::vector<Waiting> waiting_;
+  MemoryWaits waits_;
   std::uint32_t next_number_ = 0;
   std::uint64_t ended_hits_ = 0;
   std::uint64_t ended_misses_ = 0;
   std::int64_t polled_ns_ = 0;
+  std::int64_t counted_waiting_ns_ = 0;
   bool has_events_ = false;
   bool needs_clean_up_ = false;
+  bool figures_are_old_ = true;
 };
 
 }  // namespace feedlane::arena

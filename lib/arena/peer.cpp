@@ -12,22 +12,25 @@ namespace feedlane::arena {
 Status Peer::create(const os::SystemFiles& files, Error& error) {
   const shm::Parts all{plan_.member_bytes};
   Status s = pair_.create(shm::SegmentKind::arena_answers, plan_.answers_bytes, plan_.member_bytes, all, files, error);
+  os::FileId file;
+  if (s == FEEDLANE_OK) s = os::file_id(pair_.data_fd(), file, error);
   if (s == FEEDLANE_OK) s = os::create_event(member_event, error);
   if (s == FEEDLANE_OK) s = os::create_event(owner_event, error);
   if (s != FEEDLANE_OK) return s;
+  file_ = file.inode;
   *pair_.control<shm::ArenaGeometry>(sizeof(shm::SegmentHeader)) = plan_.geometry;
   answers_words_ = pair_.control<shm::ArenaAnswers>(plan_.answers);
-  row_ = pair_.data<shm::ArenaMemberRow>(plan_.row);
-  leases_ = pair_.data<shm::Word64>(plan_.leases);
-  uses_ = pair_.data<shm::Word64>(plan_.uses);
+  words_.row = pair_.data<shm::ArenaMemberRow>(plan_.row);
+  words_.leases = pair_.data<shm::Word64>(plan_.leases);
+  words_.uses = pair_.data<shm::Word64>(plan_.uses);
   constexpr std::uint32_t capacity = shm::arena_ring_capacity;
   requests_ = ring::Consumer({pair_.data<std::byte>(plan_.request_cells), shm::arena_request_cell, capacity}, 0,
                              &answers_words_->request_position);
   answers_ = ring::Producer({pair_.control<std::byte>(plan_.answer_cells), shm::arena_answer_cell, capacity}, 0,
-                            &row_->answer_position);
+                            &words_.row->answer_position);
   deliveries_ = ring::Producer({pair_.control<std::byte>(plan_.delivery_cells), shm::arena_delivery_cell, capacity}, 0,
-                               &row_->delivery_position);
-  bell_ = ring::Doorbell(&row_->sleeping, member_event.get());
+                               &words_.row->delivery_position);
+  bell_ = ring::Doorbell(&words_.row->sleeping, member_event.get());
   queue_.resize(plan_.geometry.entries);
   grants.reserve(64);
   return s;

@@ -31,6 +31,8 @@ class Peer {
 
   [[nodiscard]] std::uint32_t number() const { return number_; }
   [[nodiscard]] shm::SegmentPair& pair() { return pair_; }
+  // Inode of the member segment.
+  [[nodiscard]] std::uint64_t file() const { return file_; }
 
   // ---- requests ----
 
@@ -87,7 +89,8 @@ class Peer {
     const auto end = in_use < plan_.geometry.leases ? in_use : std::uint64_t{plan_.geometry.leases};
     // Acquire: pairs with the release in Member::end_lease. The member's reads happen before the memory is used again.
     for (std::uint64_t i = 0; i < end; i++)
-      if (const std::uint64_t word = leases_[i].load(std::memory_order_acquire); word != 0) found(EntryId::of(word));
+      if (const std::uint64_t word = words_.leases[i].load(std::memory_order_acquire); word != 0)
+        found(EntryId::of(word));
   }
   [[nodiscard]] bool uses(EntryId id) const {
     bool is_found = false;
@@ -96,9 +99,9 @@ class Peer {
   }
   // When the member last used the entry; only a hint.
   [[nodiscard]] std::uint64_t used_ns(std::uint32_t entry) const {
-    return uses_[entry].load(std::memory_order_relaxed);
+    return words_.uses[entry].load(std::memory_order_relaxed);
   }
-  [[nodiscard]] const shm::ArenaMemberRow& row() const { return *row_; }
+  [[nodiscard]] const shm::ArenaMemberRow& row() const { return *words_.row; }
 
   State state = State::offered;
   std::uint32_t segment = 0;
@@ -121,13 +124,16 @@ class Peer {
   const shm::ArenaPlan& plan_;
   shm::SegmentPair pair_;
   shm::ArenaAnswers* answers_words_ = nullptr;
-  const shm::ArenaMemberRow* row_ = nullptr;
-  const shm::Word64* leases_ = nullptr;
-  const shm::Word64* uses_ = nullptr;
+  struct {  // that the member writes
+    const shm::ArenaMemberRow* row = nullptr;
+    const shm::Word64* leases = nullptr;
+    const shm::Word64* uses = nullptr;
+  } words_;
   ring::Consumer requests_;
   ring::Producer answers_;
   ring::Producer deliveries_;
   ring::Doorbell bell_;
+  std::uint64_t file_ = 0;
   // A circle: deliveries in the ring that were not taken, followed by deliveries that were not sent.
   std::vector<Delivery> queue_;
   std::uint64_t taken_ = 0;  // position of the first

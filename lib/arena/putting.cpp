@@ -32,7 +32,7 @@ Status Member::reserve(const feedlane_put& put, os::Deadline deadline, feedlane_
   try {
     held.described.tensors.resize(plan.tensors.size());
     held.described.names.resize(plan.tensors.size());
-    Lock lock(line_.mutex);
+    Lock lock = line_.lock();
     s = grants_.take(lock, plan.bytes, deadline, offset, error);
   } catch (...) {
     unclaim(number);
@@ -71,7 +71,7 @@ Status Member::reserve(const feedlane_put& put, os::Deadline deadline, feedlane_
 
 Status Member::publish(std::uint64_t token, os::Deadline deadline, Error& error) {
   {
-    Lock lock(line_.mutex);
+    Lock lock = line_.lock();
     std::uint32_t number = 0;
     if (!slots_.is_held(token, number) || !held_[number].is_put)
       return error.refuse(FEEDLANE_E_STALE, "token", token, 0, "the token is not of a reservation");
@@ -93,7 +93,7 @@ Status Member::publish(std::uint64_t token, os::Deadline deadline, Error& error)
 }
 
 Status Member::drop(const Key& key, os::Deadline deadline, Error& error) {
-  Lock lock(line_.mutex);
+  Lock lock = line_.lock();
   const Status s = line_.send(lock, make_request(shm::ArenaRequestKind::drop_key, key), deadline, error);
   if (s == FEEDLANE_OK) line_.note_change();
   if (s == FEEDLANE_OK && line_.owner() != nullptr) line_.pump();
@@ -101,7 +101,7 @@ Status Member::drop(const Key& key, os::Deadline deadline, Error& error) {
 }
 
 Status Member::offer(os::Fd& theirs, Error& error) {
-  const Lock lock(line_.mutex);
+  const Lock lock = line_.lock();
   Owner* const owner = line_.owner();
   if (owner == nullptr) return error.fail(FEEDLANE_E_STATE, "only the owner of an arena can offer a place in it");
   return owner->offer(line_.is_asleep(), theirs, error);

@@ -127,11 +127,17 @@ bool Store::evict_one() {
   return false;
 }
 
-Status Store::find_memory(const Peer& peer, std::uint64_t bytes, std::uint32_t& extent) {
+std::uint64_t Store::granted_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const std::unique_ptr<Peer>& peer : peers_) bytes += memory.bytes_of(peer->grants);
+  return bytes;
+}
+
+Status Store::find_memory(const Peer& peer, std::uint64_t bytes, bool may_move, std::uint32_t& extent) {
   for (;;) {
-    const Status s = memory.take(peer.segment, bytes, extent);
+    const Status s = memory.take(peer.segment, bytes, may_move, extent);
     if (s != FEEDLANE_E_LIMIT) return s;
-    if (!reclaim() && !(may_evict_ && evict_one())) return s;
+    if (!reclaim() && !(may_move && may_evict_ && evict_one())) return s;
   }
 }
 

@@ -43,8 +43,11 @@ class Store {
   void end_delivery(std::uint32_t entry);
   // Takes an entry with a key out of the index.
   void remove(std::uint32_t entry);
-  // Takes memory of the member's segment. Frees and evicts what it may. Statuses: see Memory::take.
-  Status find_memory(const Peer& peer, std::uint64_t bytes, std::uint32_t& extent);
+  // Takes memory of the member's segment. Frees what it may and, if `may_move`, evicts. Statuses: see Memory::take.
+  Status find_memory(const Peer& peer, std::uint64_t bytes, bool may_move, std::uint32_t& extent);
+  [[nodiscard]] bool may_evict() const { return may_evict_ && recency_.size() != 0; }
+  // Memory that members have for their next puts.
+  [[nodiscard]] std::uint64_t granted_bytes() const;
   // Frees retired entries that nobody uses any more. True: there was one.
   bool reclaim();
 

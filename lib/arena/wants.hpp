@@ -56,13 +56,18 @@ class Wants {
       wants_.erase(it);
     return true;
   }
+  // Keys that the member waits for.
   [[nodiscard]] std::uint64_t waiting_of(std::uint32_t member) const {
     std::uint64_t count = 0;
-    for (const auto& [key, want] : wants_) {
-      count += want.has_maker && want.maker.member == member ? 1 : 0;
+    for (const auto& [key, want] : wants_)
       count += static_cast<std::uint64_t>(
           std::count_if(want.waiters.begin(), want.waiters.end(), [=](const Waiter& w) { return w.member == member; }));
-    }
+    return count;
+  }
+  // These, and keys whose entry it may make.
+  [[nodiscard]] std::uint64_t wanted_by(std::uint32_t member) const {
+    std::uint64_t count = waiting_of(member);
+    for (const auto& [key, want] : wants_) count += want.has_maker && want.maker.member == member ? 1 : 0;
     return count;
   }
   [[nodiscard]] std::uint64_t waiting() const {

@@ -35,6 +35,8 @@ class Waiter {
     spin_ = Spin(parties);
     has_flag_ = true;
   }
+  // Afterwards there are so many parties.
+  void expect(std::uint32_t parties) { spin_ = Spin(parties); }
   [[nodiscard]] os::Poller& poller() { return poller_; }
   [[nodiscard]] int fd() const { return poller_.fd(); }
   [[nodiscard]] FencedBy fenced_by() const { return sleeper_.fenced_by(); }

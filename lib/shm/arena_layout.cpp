@@ -28,9 +28,11 @@ Status make_arena_plan(const ArenaGeometry& g, ArenaPlan& out, Error& error) {
   };
   ArenaPlan p;
   p.geometry = g;
+  p.geometry.layout = static_cast<std::uint32_t>(arena_layout_hash);
   // The limits above keep every sum below 2^43.
   p.block = align(sizeof(SegmentHeader) + sizeof(ArenaGeometry), writer_distance);
-  p.buckets = p.block + sizeof(ArenaBlock);
+  p.members = p.block + sizeof(ArenaBlock);
+  p.buckets = p.members + std::uint64_t{g.members} * sizeof(ArenaMemberFacts);
   p.entries = align(p.buckets + std::uint64_t{g.buckets} * sizeof(Word64), alignof(ArenaEntry));
   p.control_bytes = align(p.entries + std::uint64_t{g.entries} * sizeof(ArenaEntry), payload_alignment);
   p.answers = align(sizeof(SegmentHeader) + sizeof(ArenaGeometry), writer_distance);

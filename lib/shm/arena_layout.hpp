@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The structs of an arena in shared memory.
 //
-// control: one per arena, written by its owner alone: the index of the entries. Members map it for reading.
+// control: one per arena, written by its owner alone: the index of the entries, and figures for observers. Members map it for reading.
 // answers: one per member, written by the owner alone: two rings to the member.
 // member:  one per member, written by that member: its ring to the owner, its leases, and when it used which entry.
 // payload: one per member, written by that member alone: the contents of the entries that it has put. Other members map
@@ -33,7 +33,7 @@ struct ArenaGeometry {
   std::uint32_t members;   // at the same time, the owner included
   std::uint32_t segments;  // payload segments at the same time
   std::uint32_t leases;    // of one member at the same time
-  std::uint32_t reserved;
+  std::uint32_t layout;    // the lower half of arena_layout_hash, for observers. make_arena_plan sets it
 };
 static_assert(sizeof(ArenaGeometry) == 32);
 
@@ -45,8 +45,30 @@ struct ArenaBlock {
   // 1: the owner is short of memory, so the end of a lease rings. The owner stores this word before its doorbell flag
   // and the full fence of Sleeper::prepare. A member ends its lease, issues a full fence, and then reads the word.
   alignas(writer_distance) Word32 wants_memory;
+  // For observers in other processes. The owner writes them whenever it has served, each word by itself: they need not
+  // agree.
+  alignas(writer_distance) Word64 member_count;  // of ArenaMemberFacts in use
+  Word64 entries;                                // now
+  Word64 used_bytes;                             // memory of entries
+  Word64 published;
+  Word64 evicted;
+  Word64 ended_hits;  // of members that have ended
+  Word64 ended_misses;
 };
-static_assert(sizeof(ArenaBlock) == 384 && offsetof(ArenaBlock, wants_memory) == 256);
+static_assert(sizeof(ArenaBlock) == 512 && offsetof(ArenaBlock, wants_memory) == 256 &&
+              offsetof(ArenaBlock, member_count) == 384 && offsetof(ArenaBlock, ended_misses) == 432);
+
+// control: what observers read of a member.
+struct ArenaMemberFacts {
+  Word64 number;
+  Word64 pid;            // as the owner sees it; 0: it has not joined yet
+  Word64 file;           // inode of its member segment, of which the owner keeps the descriptor
+  Word64 state;          // 0: offered, 1: attached, 2: leaving, 3: cut off
+  Word64 waiting;        // requests that wait for memory or for a key
+  Word64 granted_bytes;  // memory for its next puts
+  std::uint64_t reserved[2];
+};
+static_assert(sizeof(ArenaMemberFacts) == 64 && offsetof(ArenaMemberFacts, granted_bytes) == 40);
 
 enum class ArenaEntryState : std::uint8_t { free = 0, live = 1, retired = 2 };
 
@@ -161,13 +183,26 @@ constexpr std::uint64_t arena_contents_magic = 0x31595254'4e454146;  // "FAENTRY
 // Changes whenever the layout of a struct above, or of shm/layout.hpp, changes. Must be equal in owner and member.
 constexpr std::uint64_t arena_layout_hash = [] {
   std::uint64_t hash = layout_hash;
-  for (const std::uint64_t word :
-       {sizeof(ArenaGeometry), sizeof(ArenaBlock), sizeof(ArenaEntry), sizeof(ArenaAnswers), sizeof(ArenaRequest),
-        sizeof(ArenaAnswer), sizeof(ArenaDelivery), sizeof(ArenaMemberRow), sizeof(ArenaContents),
-        offsetof(ArenaEntry, key), offsetof(ArenaEntry, sequence), offsetof(ArenaRequest, key),
-        offsetof(ArenaMemberRow, leases_in_use), offsetof(ArenaMemberRow, misses), std::size_t{arena_ring_capacity},
-        std::size_t{arena_entry_bits}, std::size_t{arena_request_cell}, std::size_t{arena_answer_cell},
-        std::size_t{arena_delivery_cell}})
+  for (const std::uint64_t word : {sizeof(ArenaGeometry),
+                                   sizeof(ArenaBlock),
+                                   sizeof(ArenaMemberFacts),
+                                   sizeof(ArenaEntry),
+                                   sizeof(ArenaAnswers),
+                                   sizeof(ArenaRequest),
+                                   sizeof(ArenaAnswer),
+                                   sizeof(ArenaDelivery),
+                                   sizeof(ArenaMemberRow),
+                                   sizeof(ArenaContents),
+                                   offsetof(ArenaEntry, key),
+                                   offsetof(ArenaEntry, sequence),
+                                   offsetof(ArenaRequest, key),
+                                   offsetof(ArenaMemberRow, leases_in_use),
+                                   offsetof(ArenaMemberRow, misses),
+                                   std::size_t{arena_ring_capacity},
+                                   std::size_t{arena_entry_bits},
+                                   std::size_t{arena_request_cell},
+                                   std::size_t{arena_answer_cell},
+                                   std::size_t{arena_delivery_cell}})
     hash = (hash ^ word) * 0x100000001b3;
   return hash;
 }();
@@ -176,6 +211,7 @@ constexpr std::uint64_t arena_layout_hash = [] {
 struct ArenaPlan {
   ArenaGeometry geometry{};
   std::uint64_t block = 0;
+  std::uint64_t members = 0;
   std::uint64_t buckets = 0;
   std::uint64_t entries = 0;
   std::uint64_t control_bytes = 0;

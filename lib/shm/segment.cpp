@@ -43,7 +43,7 @@ constexpr const char* name_of(SegmentKind kind) {
     case SegmentKind::share_returns: return "feedlane-returns";
     case SegmentKind::arena_control: return arena_control_name;
     case SegmentKind::arena_answers: return "feedlane-arena-answers";
-    case SegmentKind::arena_member: return "feedlane-arena-member";
+    case SegmentKind::arena_member: return arena_member_name;
   }
   return "feedlane";
 }

@@ -21,8 +21,9 @@ constexpr const char* control_name = "feedlane-control";
 constexpr const char* data_name = "feedlane-data";
 // Name of a standalone ring's control memfd.
 constexpr const char* ring_control_name = "feedlane-ring-control";
-// Name of an arena's control memfd.
+// Names of an arena's control memfd, and of its members'.
 constexpr const char* arena_control_name = "feedlane-arena-control";
+constexpr const char* arena_member_name = "feedlane-arena-member";
 
 // The parts of a segment that are reserved at creation: its first `first` bytes, and the first `bytes` of each of
 // `count` consecutive stretches of `stride` bytes.
@@ -100,9 +101,10 @@ class SegmentPair {
   void keep_data_fd(os::Fd fd) { data_fd_ = std::move(fd); }
   // Call after the descriptors were sent to the peer. After this call nobody can get them from this process.
   void close_fds() {
-    control_fd_.reset();
+    close_control_fd();
     data_fd_.reset();
   }
+  void close_control_fd() { control_fd_.reset(); }
 
   [[nodiscard]] int control_fd() const { return control_fd_.get(); }
   [[nodiscard]] int data_fd() const { return data_fd_.get(); }

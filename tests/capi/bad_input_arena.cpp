@@ -222,7 +222,7 @@ const Row<F> entry_rows[] = {
     ANSWERS(feedlane_arena_get_stats, "a NULL", FEEDLANE_E_ARGUMENT, nullptr, &f.stats),
     ANSWERS(feedlane_arena_get_stats, "out NULL", FEEDLANE_E_ARGUMENT, f.a(), nullptr),
     ANSWERS(feedlane_arena_get_stats, "out of no size", FEEDLANE_E_ABI, f.a(), f.stats_of(0)),
-    ANSWERS(feedlane_arena_close, "a NULL", FEEDLANE_E_ARGUMENT, nullptr),
+    ANSWERS(feedlane_loader_close, "a NULL", FEEDLANE_E_ARGUMENT, nullptr),
     ANSWERS(feedlane_arena_destroy, "NULL", FEEDLANE_OK, nullptr),
     ANSWERS(feedlane_arena_destroy, "of NULL", FEEDLANE_OK, &f.none),
     REFUSES(feedlane_loader_begin, "an arena", FEEDLANE_E_STATE, "", 0, 0, f.a(), 0, e),

@@ -60,6 +60,7 @@ struct F {
   feedlane_error_record error = fresh<feedlane_error_record>();
   feedlane_diagnosis diagnosis = fresh<feedlane_diagnosis>();
   feedlane_ring_info ring = fresh<feedlane_ring_info>();
+  feedlane_arena_stats arena = fresh<feedlane_arena_stats>();
   std::uint64_t count = 0;
   char text[16] = {};
   Out<feedlane_monitor> out;
@@ -126,6 +127,17 @@ const Row<F> rows[] = {
     REFUSES(feedlane_monitor_ring, "nth -1", FEEDLANE_E_ARGUMENT, "nth", -1, 0, ::getpid(), -1, &f.ring, e),
     REFUSES(feedlane_monitor_ring, "pid 0", FEEDLANE_E_ARGUMENT, "pid", 0, 1, 0, 0, &f.ring, e),
     REFUSES(feedlane_monitor_ring, "beyond all pids", FEEDLANE_E_PEER_DEAD, "pid", INT32_MAX, 0, INT32_MAX, 0, &f.ring,
+            e),
+    REFUSES(feedlane_monitor_arena, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, ::getpid(), 0, nullptr, nullptr, 0,
+            &f.count, e),
+    REFUSES(feedlane_monitor_arena, "members NULL", FEEDLANE_E_ARGUMENT, "members", 0, 1, ::getpid(), 0, &f.arena,
+            nullptr, 1, &f.count, e),
+    REFUSES(feedlane_monitor_arena, "count NULL", FEEDLANE_E_ARGUMENT, "count", 0, 1, ::getpid(), 0, &f.arena, nullptr, 0,
+            nullptr, e),
+    REFUSES(feedlane_monitor_arena, "nth -1", FEEDLANE_E_ARGUMENT, "nth", -1, 0, ::getpid(), -1, &f.arena, nullptr, 0,
+            &f.count, e),
+    REFUSES(feedlane_monitor_arena, "pid 0", FEEDLANE_E_ARGUMENT, "pid", 0, 1, 0, 0, &f.arena, nullptr, 0, &f.count, e),
+    ANSWERS(feedlane_monitor_arena, "past the last arena", FEEDLANE_END, ::getpid(), 0, &f.arena, nullptr, 0, &f.count,
             e),
     ANSWERS(feedlane_monitor_ring, "past the last ring", FEEDLANE_END, ::getpid(), 0, &f.ring, e),
 };

@@ -28,6 +28,7 @@ struct DestroyArena {
 using Arena = std::unique_ptr<feedlane_arena, DestroyArena>;
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+constexpr std::int64_t quarter = 30'000;  // numbers: of a MiB arena, a little less than a quarter
 
 inline feedlane_arena_config config_of(std::uint64_t bytes, std::int32_t when_full = FEEDLANE_FULL_EVICT) {
   auto c = fresh<feedlane_arena_config>();

@@ -131,7 +131,7 @@ PyObject* close(PyObject* self, PyObject*) {
   Arena& arena = self_of(self);
   if (arena.is_closed || arena.forks != forks()) Py_RETURN_NONE;
   arena.is_closed = true;
-  (void)feedlane_arena_close(arena.handle);
+  (void)feedlane_loader_close(arena.handle);
   free_unused(arena);
   Py_RETURN_NONE;
 }
@@ -286,20 +286,47 @@ PyObject* event(PyObject* self, PyObject*) {
   return Py_BuildValue("(is)", event.kind, event.what.text);
 }
 
+using Stats = feedlane_arena_stats;
+const Member<Stats> stats_members[] = {
+    member_of<&Stats::bytes>("bytes"),           member_of<&Stats::used_bytes>("used_bytes"),
+    member_of<&Stats::free_bytes>("free_bytes"), member_of<&Stats::entries>("entries"),
+    member_of<&Stats::members>("members"),       member_of<&Stats::leased>("leased"),
+    member_of<&Stats::waiting>("waiting"),       member_of<&Stats::published>("published"),
+    member_of<&Stats::evicted>("evicted"),       member_of<&Stats::hits>("hits"),
+    member_of<&Stats::misses>("misses"),         member_of<&Stats::held>("held")};
+
 PyObject* stats(PyObject* self, PyObject*) {
-  using Stats = feedlane_arena_stats;
-  static const Member<Stats> members[] = {
-      member_of<&Stats::bytes>("bytes"),           member_of<&Stats::used_bytes>("used_bytes"),
-      member_of<&Stats::free_bytes>("free_bytes"), member_of<&Stats::entries>("entries"),
-      member_of<&Stats::members>("members"),       member_of<&Stats::leased>("leased"),
-      member_of<&Stats::waiting>("waiting"),       member_of<&Stats::published>("published"),
-      member_of<&Stats::evicted>("evicted"),       member_of<&Stats::hits>("hits"),
-      member_of<&Stats::misses>("misses"),         member_of<&Stats::held>("held")};
   const Call call(self);
   if (call.handle() == nullptr) return nullptr;
   auto stats = init<Stats>();
   const std::int32_t s = feedlane_arena_get_stats(call.handle(), &stats);
-  return s < 0 ? raise(s, "") : dict_of<Stats>(stats, members).release();
+  return s < 0 ? raise(s, "") : dict_of<Stats>(stats, stats_members).release();
+}
+
+PyObject* observe(PyObject*, PyObject* args) {
+  using One = feedlane_arena_member;
+  static const Member<One> members[] = {
+      member_of<&One::number>("number"),   member_of<&One::pid>("pid"),
+      member_of<&One::cut_off>("cut_off"), member_of<&One::held>("held"),
+      member_of<&One::waiting>("waiting"), member_of<&One::granted_bytes>("granted_bytes"),
+      member_of<&One::hits>("hits"),       member_of<&One::misses>("misses")};
+  long long pid = 0;
+  int nth = 0;
+  if (PyArg_ParseTuple(args, "Li", &pid, &nth) == 0) return nullptr;
+  auto stats = init<Stats>();
+  std::vector<One> all(FEEDLANE_MAX_ARENA_PROCESSES, init<One>());
+  std::uint64_t count = 0;
+  const std::int32_t s = feedlane_monitor_arena(pid, nth, &stats, all.data(), all.size(), &count, error_room());
+  if (s < 0) return raise(s);
+  if (s == FEEDLANE_END) Py_RETURN_NONE;
+  Ref found = dict_of<Stats>(stats, stats_members);
+  Ref list(PyList_New(0));
+  for (std::uint64_t i = 0; list && i < count; i++) {
+    const Ref one = dict_of<One>(all[i], members);
+    if (!one || PyList_Append(list.get(), one.get()) != 0) return nullptr;
+  }
+  if (!found || !list || PyDict_SetItemString(found.get(), "processes", list.get()) != 0) return nullptr;
+  return found.release();
 }
 
 PyMethodDef arena_methods[] = {
@@ -318,6 +345,7 @@ PyMethodDef arena_methods[] = {
     {"interrupt", interrupt, METH_NOARGS, "interrupt(): ends one wait."},
     {"event", event, METH_NOARGS, "event() -> (kind, text); None: no more"},
     {"stats", stats, METH_NOARGS, "stats() -> dict of feedlane_arena_stats"},
+    {"observe", observe, METH_VARARGS | METH_STATIC, "observe(pid, nth) -> dict; None: there is no such arena"},
     {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef arena_getters[] = {{"is_closed", get_is_closed, nullptr, "Whether close was called.", nullptr},
                                {nullptr, nullptr, nullptr, nullptr, nullptr}};

@@ -333,6 +333,10 @@ class Arena:
         """Returns the next event as (kind, text); None: there are no more events."""
     def stats(self) -> dict[str, int]:
         """Returns the fields of feedlane_arena_stats."""
+    @staticmethod
+    def observe(pid: int, nth: int, /) -> dict[str, Any] | None:
+        """Returns the fields of feedlane_arena_stats and `processes`, a list of those of feedlane_arena_member; None: there is no
+        such arena."""
 
 class Cursor(Iterator[Any]):
     """Iterates over the batches of the epoch that the loader has begun."""

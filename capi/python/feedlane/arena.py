@@ -231,6 +231,13 @@ class Arena:
         leased, waiting, published and evicted. See feedlane_arena_stats."""
         return self._core.stats()
 
+    @staticmethod
+    def observe(pid: int, nth: int = 0) -> dict[str, Any] | None:
+        """Reads arena `nth` of process `pid`, its owner, without its help: the numbers of stats(), and `processes`, a list with
+        number, pid, cut_off, held, waiting, granted_bytes, hits and misses of each process. None: there is no such arena. Raises
+        PeerDead if there is no such process, and SystemCallError if it belongs to another user."""
+        return _core.Arena.observe(pid, nth)
+
     def events(self) -> Iterator[str]:
         """Yields what has happened since the last call: members that ended, left, or were cut off. At the owner."""
         while (event := self._core.event()) is not None:

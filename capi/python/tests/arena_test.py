@@ -217,6 +217,11 @@ class Processes(Case):
     def test_deaths(self):
         arena = self.arena(path=self.path)
         arena.put("held", np.arange(5))
+        seen = feedlane.Arena.observe(os.getpid())
+        self.assertEqual((seen["entries"], seen["members"], seen["published"], len(seen["processes"])), (1, 1, 1, 1))
+        self.assertEqual((seen["processes"][0]["pid"], seen["processes"][0]["held"]), (os.getpid(), 0))
+        self.assertIsNone(feedlane.Arena.observe(os.getpid(), 1))
+        self.assertRaises(errors.PeerDead, feedlane.Arena.observe, 2**31 - 1)
         for _ in range(3):
             process = self.started(member, self.path, "hold and die", None)
             process.join(DEADLINE_S)

@@ -28,8 +28,8 @@ GEOMETRIES = [
 RING_GEOMETRY = ("message_bytes", "capacity", "lanes")
 RING_GEOMETRIES = [(1, 1, 1), (56, 2, 3), (57, 64, 7), (1 << 20, 8, 2), (8, 1 << 24, 4), (100, 16, 31), (100, 16, 4096)]
 
-ARENA_GEOMETRY = ("entries", "buckets", "leases")
-ARENA_GEOMETRIES = [(1, 1, 1), (3, 4, 5), (1024, 1024, 1024), (1 << 20, 1 << 20, 1 << 16), (5000, 8192, 7)]
+ARENA_GEOMETRY = ("entries", "buckets", "members", "leases")
+ARENA_GEOMETRIES = [(1, 1, 1, 1), (3, 4, 2, 5), (1024, 1024, 17, 1024), (1 << 20, 1 << 20, 256, 1 << 16), (5000, 8192, 3, 7)]
 
 SHARE_GEOMETRY = ("slots", "capacity")
 SHARE_GEOMETRIES = [(1, 64), (2, 1), (3, 64), (31, 64), (100, 256), (1 << 20, 1 << 21)]

@@ -270,9 +270,16 @@ void print_arena() {
   STRUCT(ArenaGeometry);
   FIELD(ArenaGeometry, bytes), FIELD(ArenaGeometry, entries), FIELD(ArenaGeometry, buckets);
   FIELD(ArenaGeometry, members), FIELD(ArenaGeometry, segments), FIELD(ArenaGeometry, leases);
-  FIELD(ArenaGeometry, reserved);
+  FIELD(ArenaGeometry, layout);
   STRUCT(ArenaBlock);
   FIELD(ArenaBlock, sleeping), FIELD(ArenaBlock, changes), FIELD(ArenaBlock, wants_memory);
+  FIELD(ArenaBlock, member_count), FIELD(ArenaBlock, entries), FIELD(ArenaBlock, used_bytes);
+  FIELD(ArenaBlock, published), FIELD(ArenaBlock, evicted), FIELD(ArenaBlock, ended_hits);
+  FIELD(ArenaBlock, ended_misses);
+  STRUCT(ArenaMemberFacts);
+  FIELD(ArenaMemberFacts, number), FIELD(ArenaMemberFacts, pid), FIELD(ArenaMemberFacts, file);
+  FIELD(ArenaMemberFacts, state), FIELD(ArenaMemberFacts, waiting), FIELD(ArenaMemberFacts, granted_bytes);
+  FIELD(ArenaMemberFacts, reserved);
   STRUCT(ArenaEntry);
   FIELD(ArenaEntry, state), FIELD(ArenaEntry, hash), FIELD(ArenaEntry, next);
   FIELD(ArenaEntry, segment), FIELD(ArenaEntry, offset), FIELD(ArenaEntry, bytes);
@@ -396,8 +403,8 @@ bool print_arena_plan(const ArenaGeometry& g) {
   ArenaPlan p;
   feedlane::Error error;
   if (make_arena_plan(g, p, error) != FEEDLANE_OK) return failed(error);
-  std::printf("plan arena_control block=%llu buckets=%llu entries=%llu end=%llu\n", number(p.block), number(p.buckets),
-              number(p.entries), number(p.control_bytes));
+  std::printf("plan arena_control block=%llu members=%llu buckets=%llu entries=%llu end=%llu\n", number(p.block),
+              number(p.members), number(p.buckets), number(p.entries), number(p.control_bytes));
   std::printf("plan arena_answers answers=%llu answer_cells=%llu delivery_cells=%llu end=%llu\n", number(p.answers),
               number(p.answer_cells), number(p.delivery_cells), number(p.answers_bytes));
   std::printf("plan arena_member row=%llu leases=%llu uses=%llu request_cells=%llu end=%llu\n", number(p.row),
@@ -414,7 +421,11 @@ bool print_requested(const std::string& what) {
     return std::scanf("%u %u %u", &r.message_bytes, &r.capacity, &r.lanes) == 3 &&
            print_ring_plan(r.message_bytes, r.capacity, r.lanes);
   ArenaGeometry a{65536, 0, 0, 1, 1, 0, 0};
-  if (what == "arena") return std::scanf("%u %u %u", &a.entries, &a.buckets, &a.leases) == 3 && print_arena_plan(a);
+  if (what == "arena") {
+    if (std::scanf("%u %u %u %u", &a.entries, &a.buckets, &a.members, &a.leases) != 4) return false;
+    a.segments = a.members;
+    return print_arena_plan(a);
+  }
   if (what == "share") return std::scanf("%u %u", &s.slots, &s.capacity) == 2 && print_share_plan(s);
   unsigned long long config = 0, slot = 0, list = 0;
   if (std::scanf("%u %u %u %u %u %llu %llu %llu %u %u", &g.workers, &g.slots, &g.max_rows, &g.field_count,

@@ -74,8 +74,6 @@ feedlane_arena_arm(a, fd) =
     ccall((:feedlane_arena_arm, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Int32}), a, fd)
 feedlane_arena_get_stats(a, out) =
     ccall((:feedlane_arena_get_stats, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_arena_stats}), a, out)
-feedlane_arena_close(a) =
-    ccall((:feedlane_arena_close, libfeedlane), Int32, (Ptr{feedlane_loader},), a)
 feedlane_arena_destroy(a) =
     ccall((:feedlane_arena_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_loader}},), a)
 feedlane_rx_create(config, out, err) =
@@ -332,3 +330,5 @@ feedlane_monitor_report(m, buffer, cap, bytes, err) =
     ccall((:feedlane_monitor_report, libfeedlane), Int32, (Ptr{feedlane_monitor}, Ptr{UInt8}, UInt64, Ptr{UInt64}, Ptr{feedlane_error}), m, buffer, cap, bytes, err)
 feedlane_monitor_ring(pid, nth, out, err) =
     ccall((:feedlane_monitor_ring, libfeedlane), Int32, (Int64, Int32, Ptr{feedlane_ring_info}, Ptr{feedlane_error}), pid, nth, out, err)
+feedlane_monitor_arena(pid, nth, out, members, cap, count, err) =
+    ccall((:feedlane_monitor_arena, libfeedlane), Int32, (Int64, Int32, Ptr{feedlane_arena_stats}, Ptr{feedlane_arena_member}, UInt64, Ptr{UInt64}, Ptr{feedlane_error}), pid, nth, out, members, cap, count, err)

@@ -173,3 +173,15 @@ struct feedlane_ring_info
     received::UInt64
     control_bytes::UInt64
 end
+
+struct feedlane_arena_member
+    size::Csize_t
+    pid::Int64
+    number::UInt32
+    cut_off::Int32
+    held::UInt64
+    waiting::UInt64
+    granted_bytes::UInt64
+    hits::UInt64
+    misses::UInt64
+end

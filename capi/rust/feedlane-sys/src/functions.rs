@@ -67,7 +67,6 @@ extern "C" {
     ) -> i32;
     pub fn feedlane_arena_arm(a: *mut feedlane_loader, fd: *mut i32) -> i32;
     pub fn feedlane_arena_get_stats(a: *mut feedlane_loader, out: *mut feedlane_arena_stats) -> i32;
-    pub fn feedlane_arena_close(a: *mut feedlane_loader) -> i32;
     pub fn feedlane_arena_destroy(a: *mut *mut feedlane_loader) -> i32;
     pub fn feedlane_rx_create(
         config: *const feedlane_ring_config,
@@ -365,6 +364,15 @@ extern "C" {
         buffer: *mut c_char,
         cap: u64,
         bytes: *mut u64,
+        err: *mut feedlane_error,
+    ) -> i32;
+    pub fn feedlane_monitor_arena(
+        pid: i64,
+        nth: i32,
+        out: *mut feedlane_arena_stats,
+        members: *mut feedlane_arena_member,
+        cap: u64,
+        count: *mut u64,
         err: *mut feedlane_error,
     ) -> i32;
     pub fn feedlane_monitor_ring(pid: i64, nth: i32, out: *mut feedlane_ring_info, err: *mut feedlane_error) -> i32;

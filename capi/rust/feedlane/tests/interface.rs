@@ -18,8 +18,8 @@ const NOT_WRAPPED: &[(&str, &str)] = &[
     ("feedlane_arena_drop", NO_ARENA),
     ("feedlane_arena_arm", NO_ARENA),
     ("feedlane_arena_get_stats", NO_ARENA),
-    ("feedlane_arena_close", NO_ARENA),
     ("feedlane_arena_destroy", NO_ARENA),
+    ("feedlane_monitor_arena", NO_ARENA),
 ];
 
 #[test]
