@@ -236,7 +236,7 @@ class Faults(unittest.TestCase):
             found, workers = trainer.doctor(0.1), trainer.workers
         with Prepared("held_slots") as trainer:
             held = trainer.loader(0.1)["held"]
-        self.assertEqual(list(found), ["machine", "loaders", "status"])
+        self.assertEqual(list(found), ["machine", "loaders", "arenas", "status"])
         self.assertEqual([check["check"] for check in found["machine"]], doctors.CHECKS)
         for check in found["machine"]:
             self.assertEqual(list(check), ["check", "state", "found", "needed", "unit", "note", "advice"])

@@ -37,7 +37,7 @@ def prepared(fault, *arguments):
 
 def listed(kind, pid):
     got = json.loads(trainers.run(FEEDLANE, "ls", "--json", "--seconds", "0.05"))
-    assert list(got) == ["loaders", "rings", "unreadable"], list(got)
+    assert list(got) == ["loaders", "rings", "arenas", "unreadable"], list(got)
     return [row for row in got[kind] if row["pid"] == pid]
 
 
@@ -145,6 +145,34 @@ class Ls(unittest.TestCase):
             ours = [(row["pid"], row["ring"]) for row in got if row["pid"] in (trainer.pid, child)]
         # The child has a ring of its own too, with the same numbers.
         self.assertEqual(ours, [(trainer.pid, 0), (child, 1)])
+
+    def test_an_arena(self):
+        with prepared("arena") as trainer:
+            (member,) = trainer.workers
+            (row,) = listed("arenas", trainer.pid)
+            self.check(row, arena=0, bytes=1 << 20, entries=3, leased=1, waiting=1, published=3, evicted=0, hits=1, misses=1,
+                       gets_per_s=0, hit_share=None, published_per_s=0, evicted_per_s=0)
+            self.assertGreater(row["used_bytes"], 3 * 512)
+            self.assertEqual([(m["member"], m["pid"], m["held"], m["waiting"], m["cut_off"]) for m in row["members"]],
+                             [(0, trainer.pid, 0, 0, False), (1, member, 1, 1, False)])
+            self.assertEqual(listed("arenas", member), [], "it has inherited the owner's descriptors")
+            text = trainers.run(FEEDLANE, "ls")
+            self.assertRegex(text, rf"\n *{trainer.pid} +0 +[\d.]+ KiB +1\.0 MiB +3 +1 +1 +0\.0 +- ")
+            self.assertRegex(text, rf"\n *1 +{member} +1 +1 +[\d.]+ \w+ +50\.0 +member\n")
+            line = trainers.run(FEEDLANE, "top", "--count", "1", "--seconds", "0.05", "--pid", str(trainer.pid))
+            self.assertRegex(line, rf"arena 0 of {trainer.pid}: .* 3 entries, 0\.0 get/s, .*, 1 waiting, 1 held: 1 by {member}\n")
+            top = json.loads(trainers.run(FEEDLANE, "top", "--count", "1", "--seconds", "0.05", "--pid", str(trainer.pid), "--json"))
+            self.assertEqual((top["arena"], top["entries"]), (0, 3))
+            metrics = trainers.run(FEEDLANE, "metrics", "--pid", str(trainer.pid))
+            for name, more, value in (("entries", "", 3), ("held_entries", "", 1), ("published_entries_total", "", 3),
+                                      ("gets_total", ',found="yes"', 1), ("gets_total", ',found="no"', 1),
+                                      ("member_waiting", f',member="1",member_pid="{member}"', 1)):
+                self.assertIn(f'\nfeedlane_arena_{name}{{pid="{trainer.pid}",arena="0"{more}}} {value}\n', metrics)
+            done = subprocess.run([FEEDLANE, "doctor", "--json", "--seconds", "0.1", "--pid", str(trainer.pid)],
+                                  stdout=subprocess.PIPE, text=True)
+            (found,) = json.loads(done.stdout)["arenas"]
+            self.assertEqual([finding["kind"] for finding in found["findings"]], ["waiting"])
+            self.assertIn(f"process {member} holds 1 entries", found["findings"][0]["text"])
 
     def test_a_ring_in_another_pid_namespace(self):
         unshare = trainers.unshare_command()
@@ -266,7 +294,7 @@ class Top(unittest.TestCase):
     def test_waits_for_a_loader(self):
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
             refused = subprocess.run([FEEDLANE, "top", "--no-wait", "--pid", str(other.pid)], stderr=subprocess.PIPE, text=True)
-            self.assertEqual((refused.returncode, refused.stderr), (1, f"feedlane: process {other.pid} has no loader\n"))
+            self.assertEqual((refused.returncode, refused.stderr), (1, f"feedlane: process {other.pid} has no loader or arena\n"))
             top = subprocess.Popen([FEEDLANE, "top", "--pid", str(other.pid), "--seconds", "0.05"], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True)
             self.assertIn("waiting", top.stderr.readline())

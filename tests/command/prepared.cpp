@@ -5,7 +5,7 @@
 //
 // After its first batches it prints one line, "running" and the process ids of its workers, and goes on until the end of standard
 // input. Then it ends itself and its workers; they also end if it is killed. FEEDLANE_TRACE sets config.trace.
-// The ring with `fork`: a child has inherited it, whose process id is printed.
+// The ring with `fork`: a child has inherited it, whose process id is printed. The arena: that of a member, a child.
 #include <fcntl.h>
 #include <feedlane.h>
 #include <poll.h>
@@ -56,7 +56,8 @@ struct Fault {
   int take = 0;               // the trainer takes so many batches and then no more
   int loaders = 1;
   int workers = 4;
-  bool ring = false;  // no loader, but a ring
+  bool ring = false;   // no loader, but a ring
+  bool arena = false;  // no loader, but an arena
 };
 
 const Fault faults[] = {
@@ -75,6 +76,7 @@ const Fault faults[] = {
     {.name = "two_loaders", .take = 10, .loaders = 2},
     {.name = "inline", .sample = microseconds(2000), .workers = 0},
     {.name = "ring", .ring = true},
+    {.name = "arena", .arena = true},
 };
 
 [[noreturn]] void fail(const char* what, const feedlane_error& error) {
@@ -325,6 +327,55 @@ void run_ring(bool forks) {
   (void)::waitpid(child, nullptr, 0);
 }
 
+// Puts 64 numbers under a key.
+void put(feedlane_arena* a, const char* key) {
+  auto error = sized<feedlane_error>();
+  const feedlane_field field = feedlane::test::field("numbers", {0, 64, 1}, {64});
+  auto what = sized<feedlane_put>();
+  what.key = key;
+  what.key_bytes = std::strlen(key);
+  what.fields = &field;
+  what.field_count = 1;
+  auto batch = sized<feedlane_batch>();
+  if (feedlane_arena_reserve(a, &what, FEEDLANE_FOREVER, &batch, &error) != 0 ||
+      feedlane_arena_publish(a, batch.token, FEEDLANE_FOREVER, &error) != 0)
+    fail("put", error);
+}
+
+// An arena of 1 MiB with three entries, "a" to "c". A member holds "a", and waits for "d", which nobody puts.
+void run_arena() {
+  auto error = sized<feedlane_error>();
+  auto config = sized<feedlane_arena_config>();
+  config.bytes = 1 << 20;
+  feedlane_arena* a = nullptr;
+  std::int32_t fd = -1;
+  if (feedlane_arena_create(&config, &a, &error) != 0 || feedlane_arena_offer(a, &fd, &error) != 0)
+    fail("arena", error);
+  for (const char* key : {"a", "b", "c"}) put(a, key);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    feedlane_arena* m = nullptr;
+    auto batch = sized<feedlane_batch>();
+    if (feedlane_arena_join(fd, nullptr, FEEDLANE_FOREVER, &m, &error) != 0 ||
+        feedlane_arena_get(m, "a", 1, 0, FEEDLANE_FOREVER, &batch, &error) != 0 ||
+        feedlane_arena_get(m, "d", 1, 0, FEEDLANE_FOREVER, &batch, &error) != 0)
+      fail("member", error);
+    std::_Exit(0);
+  }
+  (void)::close(fd);
+  std::thread server([a] { (void)feedlane_arena_receive(a, FEEDLANE_FOREVER, nullptr, nullptr); });
+  auto stats = sized<feedlane_arena_stats>();
+  while (feedlane_arena_get_stats(a, &stats) == 0 && stats.waiting != 1) ::usleep(100);
+  say_running({child});
+  wait_for_end_of_input();
+  (void)feedlane_loader_close(a);
+  server.join();
+  (void)feedlane_arena_destroy(&a);
+  (void)::kill(child, SIGKILL);
+  (void)::waitpid(child, nullptr, 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -336,6 +387,7 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[1], faults[which].name) != 0) continue;
     const bool forks = argc >= 3 && std::strcmp(argv[2], "fork") == 0;
     if (faults[which].ring) run_ring(forks);
+    else if (faults[which].arena) run_arena();
     else run_loaders(which, forks ? FEEDLANE_START_FORK : FEEDLANE_START_SPAWN);
     return 0;
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "arenas.hpp"
 #include "doctor_system.hpp"
 #include "loaders.hpp"
 
@@ -88,6 +89,13 @@ struct LoaderReport {
   std::vector<Finding> findings;
 };
 
+// An arena over the interval.
+struct ArenaReport {
+  Arena arena;
+  double seconds = 0;  // the interval's length
+  std::vector<Finding> findings;
+};
+
 // What is read at the beginning of the interval.
 struct Observation {
   explicit Observation(Found loader);
@@ -102,12 +110,17 @@ struct Observation {
 LoaderReport look_at(Observation& observation);
 // Adds the findings to what was read.
 void examine(LoaderReport& report);
+void examine(ArenaReport& report);
 
 // ---- output ----
 
 Json to_json(const Check& check);
+Json to_json(const Finding& finding);
 Json to_json(const LoaderReport& report);
+Json to_json(const ArenaReport& report);
 void print(const std::vector<Check>& checks);
+void print(const Finding& finding);
 void print(const LoaderReport& report);
+void print(const ArenaReport& report);
 
 }  // namespace observe

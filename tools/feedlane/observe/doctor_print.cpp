@@ -53,11 +53,6 @@ Json held_json(const feedlane_batch_record& b, std::uint64_t at_ns) {
   return {{"slot", b.slot}, {"epoch", b.epoch}, {"batch", b.batch}, {"held_ns", at_ns - std::min(at_ns, b.yielded_ns)}};
 }
 
-Json finding_json(const Finding& f) {
-  return {{"kind", f.kind}, {"state", word_of(f.state)}, {"worker", or_null(f.worker)},
-          {"text", f.text}, {"advice", f.advice},        {"command", f.command}};
-}
-
 State worst_of(const LoaderReport& r) {
   State worst = State::ok;
   for (const Finding& f : r.findings) worst = worse(worst, f.state);
@@ -131,13 +126,18 @@ void print_bound(const LoaderReport& r) {
   if (d.advice[0] != '\0') fmt::print("           {}\n", printable(d.advice));
 }
 
-void print_finding(const Finding& f) {
+}  // namespace
+
+Json to_json(const Finding& f) {
+  return {{"kind", f.kind}, {"state", word_of(f.state)}, {"worker", or_null(f.worker)},
+          {"text", f.text}, {"advice", f.advice},        {"command", f.command}};
+}
+
+void print(const Finding& f) {
   fmt::print("  {}  {}\n", label(f.state), printable(f.text));
   if (!f.advice.empty()) fmt::print("           {}\n", printable(f.advice));
   if (!f.command.empty()) fmt::print("           $ {}\n", f.command);
 }
-
-}  // namespace
 
 const char* word_of(State state) { return state == State::ok ? "ok" : state == State::warning ? "warning" : "problem"; }
 
@@ -155,7 +155,7 @@ Json to_json(const LoaderReport& r) {
   Json errors = Json::array();
   for (const feedlane_error_record& e : r.errors) errors.push_back(error_json(e, r.at_ns));
   Json findings = Json::array();
-  for (const Finding& f : r.findings) findings.push_back(finding_json(f));
+  for (const Finding& f : r.findings) findings.push_back(to_json(f));
   const feedlane_diagnosis& d = r.diagnosis;
   const feedlane_stats& s = r.stats;
   return {{"pid", r.pid},
@@ -205,7 +205,7 @@ void print(const LoaderReport& r) {
   fmt::print("           {} batches in {}, {:.1f} per second; next waited for {}\n", d.batches, duration(seconds),
              seconds > 0 ? double(d.batches) / seconds : 0.0, duration(double(d.exposed_ns) / 1e9));
   for (const Finding& f : r.findings)
-    if (!is_said(r, f)) print_finding(f);
+    if (!is_said(r, f)) print(f);
   if (!r.workers.empty()) print_workers(r);
   print_errors(r);
 }

@@ -114,9 +114,13 @@ Search find_loaders_quietly(std::int64_t pid) {
   return search;
 }
 
+void say_unreadable(const std::vector<Unreadable>& unreadable) {
+  for (const Unreadable& u : unreadable) say("process {} ({}): {}", u.pid, u.program, u.error.what());
+}
+
 Search find_loaders(std::int64_t pid) {
   Search search = find_loaders_quietly(pid);
-  for (const Unreadable& u : search.unreadable) say("process {} ({}): {}", u.pid, u.program, u.error.what());
+  say_unreadable(search.unreadable);
   if (pid != 0 && search.loaders.empty() && search.unreadable.empty()) say("process {} has no loader", pid);
   return search;
 }

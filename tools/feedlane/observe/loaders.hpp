@@ -49,6 +49,8 @@ struct Search {
 };
 // Those of `pid`, or of all processes if it is 0. If `pid` cannot be read at all, it is unreadable too.
 Search find_loaders_quietly(std::int64_t pid);
+// Writes on standard error what cannot be read.
+void say_unreadable(const std::vector<Unreadable>& unreadable);
 // Writes on standard error what cannot be read, and why `pid` has none.
 Search find_loaders(std::int64_t pid);
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// `feedlane ls`: loaders and rings of this user, with rates over a short time.
+// `feedlane ls`: loaders, rings and arenas of this user, with rates over a short time.
 #include <fmt/core.h>
 #include <time.h>
 
 #include <memory>
 #include <utility>
 
+#include "arenas.hpp"
 #include "commands.hpp"
 #include "rings.hpp"
 #include "sample.hpp"
@@ -19,6 +20,7 @@ struct Listing {
   std::vector<Sample> before;
   std::vector<Sample> after;
   std::vector<Ring> rings;
+  std::vector<Arena> arenas;
   std::vector<Unreadable> unreadable;
   double seconds = 0;  // between the two
 };
@@ -41,11 +43,13 @@ Listing look(const Options& options) {
   list.loaders = std::move(search.loaders);
   list.unreadable = std::move(search.unreadable);
   list.rings = find_rings(options.pid, list.unreadable);
+  list.arenas = find_arenas(options.pid, list.unreadable);
   const std::uint64_t began = now_ns();
   for (const Found& f : list.loaders) list.before.push_back(take_sample(f.monitor));
-  if (!list.loaders.empty() || !list.rings.empty()) sleep_s(options.seconds);
+  if (!list.loaders.empty() || !list.rings.empty() || !list.arenas.empty()) sleep_s(options.seconds);
   for (const Found& f : list.loaders) list.after.push_back(take_sample(f.monitor));
   for (Ring& ring : list.rings) read_again(ring);
+  for (Arena& arena : list.arenas) (void)read_again(arena);
   list.seconds = static_cast<double>(now_ns() - began) * 1e-9;
   return list;
 }
@@ -102,9 +106,11 @@ Json ring_json(const Listing& list, const Ring& ring) {
 }
 
 void print_json(const Listing& list) {
-  Json all = {{"loaders", Json::array()}, {"rings", Json::array()}, {"unreadable", Json::array()}};
+  Json all = {
+      {"loaders", Json::array()}, {"rings", Json::array()}, {"arenas", Json::array()}, {"unreadable", Json::array()}};
   for (std::size_t i = 0; i < list.loaders.size(); i++) all["loaders"].push_back(loader_json(list, i));
   for (const Ring& ring : list.rings) all["rings"].push_back(ring_json(list, ring));
+  for (const Arena& arena : list.arenas) all["arenas"].push_back(to_json(arena, list.seconds));
   for (const Unreadable& u : list.unreadable)
     all["unreadable"].push_back(
         {{"pid", u.pid}, {"program", u.program}, {"code", u.error.name()}, {"text", std::string(u.error.text())}});
@@ -142,10 +148,41 @@ void print_rings(const Listing& list) {
   if (rows.size() > 1) fmt::print("{}{}", list.loaders.empty() ? "" : "\n", table(rows, {7}));
 }
 
+std::string share_text(double share) { return share < 0 ? "-" : fmt::format("{:.1f}", share * 100); }
+
+// Each arena with its members.
+void print_arenas(const Listing& list) {
+  bool is_first = list.loaders.empty() && list.rings.empty();
+  for (const Arena& arena : list.arenas) {
+    const feedlane_arena_stats& s = arena.after.stats;
+    const ArenaRates rate = rates(arena, list.seconds);
+    std::vector<std::vector<std::string>> rows{{"pid", "arena", "used", "of", "entries", "held", "waiting", "get/s",
+                                                "hit %", "put/s", "evicted/s", "program"}};
+    rows.push_back({std::to_string(arena.pid), std::to_string(arena.nth), bytes_text(static_cast<double>(s.used_bytes)),
+                    bytes_text(static_cast<double>(s.bytes)), std::to_string(s.entries), std::to_string(s.leased),
+                    std::to_string(s.waiting), fmt::format("{:.1f}", rate.gets), share_text(rate.hit_share),
+                    fmt::format("{:.1f}", rate.published), fmt::format("{:.1f}", rate.evicted), arena.program});
+    fmt::print("{}{}", std::exchange(is_first, false) ? "" : "\n", table(rows, {11}));
+    std::vector<std::vector<std::string>> members{
+        {"", "member", "pid", "held", "waiting", "granted", "hit %", "state"}};
+    for (const feedlane_arena_member& m : arena.after.members) {
+      const double gets = static_cast<double>(m.hits + m.misses);
+      members.push_back({"", std::to_string(m.number), std::to_string(m.pid), std::to_string(m.held),
+                         std::to_string(m.waiting), bytes_text(static_cast<double>(m.granted_bytes)),
+                         share_text(gets == 0 ? -1 : static_cast<double>(m.hits) / gets),
+                         m.cut_off != 0  ? "cut off"
+                         : m.number == 0 ? "owner"
+                         : m.pid == 0    ? "joining"
+                                         : "member"});
+    }
+    fmt::print("{}", table(members, {7}));
+  }
+}
+
 // The exit status.
 int list_all(const Options& options) {
   const Listing list = look(options);
-  const bool is_empty = list.loaders.empty() && list.rings.empty();
+  const bool is_empty = list.loaders.empty() && list.rings.empty() && list.arenas.empty();
   const int status = options.pid != 0 && is_empty ? 1 : 0;
   if (options.json) {
     print_json(list);
@@ -153,10 +190,11 @@ int list_all(const Options& options) {
   }
   print_loaders(list);
   print_rings(list);
+  print_arenas(list);
   if (is_empty && list.unreadable.empty() && options.pid == 0)
-    fmt::print("none of your processes has a loader or ring\n");
+    fmt::print("none of your processes has a loader, ring or arena\n");
   if (is_empty && list.unreadable.empty() && options.pid != 0)
-    fmt::print("process {} has no loader or ring\n", options.pid);
+    fmt::print("process {} has no loader, ring or arena\n", options.pid);
   for (const Unreadable& u : list.unreadable)
     fmt::print("process {} ({}): {}\n", u.pid, u.program, printable(u.error.what()));
   return status;
@@ -166,8 +204,9 @@ int list_all(const Options& options) {
 
 void add_ls(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("ls", "List your running loaders and rings");
-  add_pid(*command, options->pid, "List only loaders of this process (default: of all your processes; root: of all users)");
+  CLI::App* command = app.add_subcommand("ls", "List your running loaders, rings and arenas");
+  add_pid(*command, options->pid,
+          "List only loaders of this process (default: of all your processes; root: of all users)");
   command->add_option("--seconds", options->seconds, "Measure rates for this many seconds (default: 0.2)")
       ->type_name("S")
       ->check(seconds_between(0.001, 60));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `feedlane metrics`: all metrics of loaders once, for Prometheus and compatible systems.
+// `feedlane metrics`: all metrics of loaders and arenas once, for Prometheus and compatible systems.
 #include <fmt/core.h>
 
 #include <cerrno>
@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 
+#include "arenas.hpp"
 #include "commands.hpp"
 #include "exposition.hpp"
 #include "output_file.hpp"
@@ -194,6 +195,27 @@ void add_loader(Metrics& all, const Found& found) {
   }
 }
 
+void add_arena(Metrics& all, const Arena& arena) {
+  const feedlane_arena_stats& s = arena.before.stats;
+  const Labels labels = {{"pid", std::to_string(arena.pid)}, {"arena", std::to_string(arena.nth)}};
+  const Family bytes = {"arena_bytes", Kind::gauge, "bytes", "Memory of the arena: used by entries, and the rest."};
+  all.add(bytes, with(labels, "state", "used"), s.used_bytes);
+  all.add(bytes, with(labels, "state", "free"), s.free_bytes);
+  all.add({"arena_entries", Kind::gauge, "", "Entries, with and without a key."}, labels, s.entries);
+  all.add({"arena_held_entries", Kind::gauge, "", "Entries that any process holds."}, labels, s.leased);
+  all.add({"arena_published_entries", Kind::counter, "", "Entries published."}, labels, s.published);
+  all.add({"arena_evicted_entries", Kind::counter, "", "Entries evicted."}, labels, s.evicted);
+  const Family gets = {"arena_gets", Kind::counter, "", "Gets, by whether they found their entry."};
+  all.add(gets, with(labels, "found", "yes"), s.hits);
+  all.add(gets, with(labels, "found", "no"), s.misses);
+  for (const feedlane_arena_member& m : arena.before.members) {
+    const Labels member = with(with(labels, "member", std::to_string(m.number)), "member_pid", std::to_string(m.pid));
+    all.add({"arena_member_held_entries", Kind::gauge, "", "Entries that the member holds."}, member, m.held);
+    all.add({"arena_member_waiting", Kind::gauge, "", "The member's requests that wait for memory or for a key."},
+            member, m.waiting);
+  }
+}
+
 struct Options {
   std::int64_t pid = 0;
   std::string file;
@@ -209,14 +231,19 @@ Exposition form_of(const Options& options) {
 
 int write_metrics(const Options& options) {
   const bool is_to_file = !options.file.empty() && options.file != "-";
-  const Search search = find_loaders(options.pid);
-  if (search.is_short || (options.pid != 0 && search.loaders.empty())) return 1;  // it was said why
+  Search search = find_loaders_quietly(options.pid);
+  const std::vector<Arena> arenas = find_arenas(options.pid, search.unreadable);
+  say_unreadable(search.unreadable);
+  const bool is_empty = options.pid != 0 && search.loaders.empty() && arenas.empty();
+  if (is_empty && search.unreadable.empty()) say("process {} has no loader or arena", options.pid);
+  if (search.is_short || is_empty) return 1;
   Metrics all;
   if (options.pid == 0)
     all.add({"skipped_processes", Kind::gauge, "",
-             "Processes whose loaders or rings cannot be read or are too many; standard error names them."},
+             "Processes whose loaders, rings or arenas cannot be read or are too many; standard error names them."},
             {}, search.unreadable.size());
   for (const Found& found : search.loaders) add_loader(all, found);
+  for (const Arena& arena : arenas) add_arena(all, arena);
   const std::string text = all.text(form_of(options));
   if (is_to_file) {
     OutputFile file(options.file);
@@ -231,9 +258,13 @@ int write_metrics(const Options& options) {
 
 void add_metrics(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("metrics", "Print all metrics of your loaders once, in OpenMetrics form");
-  add_pid(*command, options->pid, "Print only loaders of this process (default: of all your processes; root: of all users)");
-  command->add_option("-o,--output", options->file, "Write to this file, replacing it atomically (default: standard output)")
+  CLI::App* command =
+      app.add_subcommand("metrics", "Print all metrics of your loaders and arenas once, in OpenMetrics form");
+  add_pid(*command, options->pid,
+          "Print only this process's metrics (default: those of all your processes; root: all users')");
+  command
+      ->add_option("-o,--output", options->file,
+                   "Write to this file, replacing it atomically (default: standard output)")
       ->type_name("FILE");
   command
       ->add_option(

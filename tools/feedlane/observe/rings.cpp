@@ -5,10 +5,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <fstream>
-#include <map>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 namespace observe {
@@ -21,26 +18,6 @@ std::int32_t read_ring(std::int64_t pid, int nth, feedlane_ring_info& out, feedl
   const std::int32_t status = feedlane_monitor_ring(pid, nth, &out, &said);
   if (status < 0) error = feedlane::Error(said);
   return status;
-}
-
-// 0: there is none, or it is in another PID namespace.
-std::int64_t parent_of(std::int64_t pid) {
-  std::ifstream stat(fmt::format("/proc/{}/stat", pid));
-  std::string line;
-  std::getline(stat, line);
-  // "17 (name) S 16 ...": the name may contain any character.
-  std::istringstream words(line.substr(std::min(line.size(), line.rfind(')') + 1)));
-  char state = 0;
-  std::int64_t parent = 0;
-  words >> state >> parent;
-  return parent;
-}
-
-std::vector<std::int64_t> ancestors_of(std::int64_t pid) {
-  std::vector<std::int64_t> all;
-  while (pid > 1 && all.size() < 1000)
-    all.push_back(pid = parent_of(pid));  // one that ends meanwhile gets another parent
-  return all;
 }
 
 struct Held {
@@ -74,22 +51,12 @@ std::vector<Ring> find_rings(std::int64_t pid, std::vector<Unreadable>& unreadab
   if (pid != 0) add_rings_of(pid, true, all, unreadable);
   else
     for (const Process& process : processes()) add_rings_of(process.pid, false, all, unreadable);
-  std::map<FileId, std::vector<std::int64_t>> holders;
-  for (const Held& held : all)
-    if (held.file) holders[*held.file].push_back(held.ring.pid);
+  std::vector<Holder> holders;
+  for (const Held& held : all) holders.push_back({held.ring.pid, held.file});
+  const std::vector<bool> are_inherited = inherited(holders);
   std::vector<Ring> kept;
-  std::pair<std::int64_t, std::vector<std::int64_t>> ancestors;  // of the newest process
-  for (const Held& held : all) {
-    bool is_inherited = false;
-    if (held.file && holders[*held.file].size() > 1) {
-      if (ancestors.first != held.ring.pid) ancestors = {held.ring.pid, ancestors_of(held.ring.pid)};
-      const std::vector<std::int64_t>& same = holders[*held.file];  // in order, because processes are
-      is_inherited = std::any_of(ancestors.second.begin(), ancestors.second.end(), [&](std::int64_t ancestor) {
-        return std::binary_search(same.begin(), same.end(), ancestor);
-      });
-    }
-    if (!is_inherited) kept.push_back(held.ring);
-  }
+  for (std::size_t i = 0; i < all.size(); i++)
+    if (!are_inherited[i]) kept.push_back(std::move(all[i].ring));
   return kept;
 }
 

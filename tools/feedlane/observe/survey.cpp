@@ -15,8 +15,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <string_view>
 
 #include "descriptor.hpp"
@@ -37,6 +39,7 @@ constexpr std::size_t most_reads_of_chosen = std::size_t{1} << 22;
 // What a memfd of the library is named, as far as it is counted here.
 constexpr std::string_view loader_target = "/memfd:feedlane-control (deleted)";
 constexpr std::string_view ring_target = "/memfd:feedlane-ring-control (deleted)";
+constexpr std::string_view arena_target = "/memfd:feedlane-arena-control (deleted)";
 
 struct Named {
   int number;
@@ -60,7 +63,45 @@ std::string beginning_of(const std::string& path) {
   return {text, static_cast<std::size_t>(std::max<ssize_t>(length, 0))};
 }
 
+// 0: there is none, or it is in another PID namespace.
+std::int64_t parent_of(std::int64_t pid) {
+  std::ifstream stat(fmt::format("/proc/{}/stat", pid));
+  std::string line;
+  std::getline(stat, line);
+  // "17 (name) S 16 ...": the name may contain any character.
+  std::istringstream words(line.substr(std::min(line.size(), line.rfind(')') + 1)));
+  char state = 0;
+  std::int64_t parent = 0;
+  words >> state >> parent;
+  return parent;
+}
+
+std::vector<std::int64_t> ancestors_of(std::int64_t pid) {
+  std::vector<std::int64_t> all;
+  while (pid > 1 && all.size() < 1000)
+    all.push_back(pid = parent_of(pid));  // one that ends meanwhile gets another parent
+  return all;
+}
+
 }  // namespace
+
+std::vector<bool> inherited(const std::vector<Holder>& holders) {
+  std::map<FileId, std::vector<std::int64_t>> by_file;
+  for (const Holder& h : holders)
+    if (h.file) by_file[*h.file].push_back(h.pid);
+  std::vector<bool> all;
+  std::pair<std::int64_t, std::vector<std::int64_t>> ancestors;  // of the newest process
+  for (const Holder& h : holders) {
+    all.push_back(false);
+    if (!h.file || by_file[*h.file].size() < 2) continue;
+    if (ancestors.first != h.pid) ancestors = {h.pid, ancestors_of(h.pid)};
+    const std::vector<std::int64_t>& same = by_file[*h.file];
+    all.back() = std::any_of(ancestors.second.begin(), ancestors.second.end(), [&](std::int64_t ancestor) {
+      return std::binary_search(same.begin(), same.end(), ancestor);
+    });
+  }
+  return all;
+}
 
 std::vector<Process> processes() {
   std::vector<Process> all;
@@ -103,32 +144,37 @@ Survey survey(std::int64_t pid, bool is_chosen) {
   const std::size_t most = is_chosen ? most_of_chosen : most_descriptors;
   std::vector<Named> loaders;
   std::vector<Named> rings;
+  std::vector<Named> arenas;
   std::size_t descriptors = 0;
   const std::size_t segments_at_most = is_chosen ? most_segments_of_chosen : most_segments;
   while (const dirent* entry = ::readdir(folder.get())) {
-    if (++descriptors > most || loaders.size() + rings.size() > 8 * segments_at_most) {
-      found.refusal =
-          limit_error(descriptors > most ? fmt::format("skipped: it has more than {} descriptors", most)
-                                         : fmt::format("skipped: it has more than {} descriptors of loaders and rings",
-                                                       8 * segments_at_most));
+    if (++descriptors > most || loaders.size() + rings.size() + arenas.size() > 8 * segments_at_most) {
+      found.refusal = limit_error(
+          descriptors > most ? fmt::format("skipped: it has more than {} descriptors", most)
+                             : fmt::format("skipped: it has more than {} descriptors of loaders, rings and arenas",
+                                           8 * segments_at_most));
       return found;
     }
     char target[64];
     const ssize_t length = ::readlinkat(::dirfd(folder.get()), entry->d_name, target, sizeof target);
     const std::string_view name(target, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
     struct stat about {};
-    if ((name != loader_target && name != ring_target) ||
+    if ((name != loader_target && name != ring_target && name != arena_target) ||
         ::fstatat(::dirfd(folder.get()), entry->d_name, &about, 0) != 0)
       continue;
-    (name == loader_target ? loaders : rings).push_back({std::atoi(entry->d_name), {about.st_dev, about.st_ino}});
+    (name == loader_target ? loaders
+     : name == ring_target ? rings
+                           : arenas)
+        .push_back({std::atoi(entry->d_name), {about.st_dev, about.st_ino}});
   }
   found.loaders = in_order(std::move(loaders));
   found.rings = in_order(std::move(rings));
-  const std::size_t segments = std::max(found.loaders.size(), found.rings.size());
+  found.arenas = in_order(std::move(arenas));
+  const std::size_t segments = std::max({found.loaders.size(), found.rings.size(), found.arenas.size()});
   if (segments > segments_at_most || segments * descriptors > (is_chosen ? most_reads_of_chosen : most_reads))
-    found.refusal = limit_error(
-        fmt::format("skipped: its {} descriptors include those of {} loaders and {} rings, more than a trainer has",
-                    descriptors, found.loaders.size(), found.rings.size()));
+    found.refusal = limit_error(fmt::format(
+        "skipped: its {} descriptors include those of {} loaders, {} rings and {} arenas, more than a trainer has",
+        descriptors, found.loaders.size(), found.rings.size(), found.arenas.size()));
   return found;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which processes there are, and how many loaders and rings their descriptors are named for. Nothing is opened.
+// Which processes there are, and how many loaders, rings and arenas their descriptors are named for. Nothing is opened.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <feedlane/monitor.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,12 +29,21 @@ struct Survey {
   std::vector<FileId>
       loaders;  // control segments, each once, in the order of their first descriptors: that of the library
   std::vector<FileId> rings;
-  // The code is 0, or E_LIMIT: there are more descriptors, loaders or rings than a trainer has, and none is to be opened. Any
+  std::vector<FileId> arenas;  // of their owners
+  // The code is 0, or E_LIMIT: there are more descriptors, loaders, rings or arenas than a trainer has, and none is to be opened. Any
   // process can pretend to have any number, and to open one takes a pass over all descriptors.
   feedlane::Error refusal;
 };
 // `is_chosen`: the user has named this process, so that a long look is wanted.
 Survey survey(std::int64_t pid, bool is_chosen);
+
+// A process that has a descriptor of a file.
+struct Holder {
+  std::int64_t pid;
+  std::optional<FileId> file;  // nullopt: unknown
+};
+// Which of them have it from an ancestor that is among them too. They are in order of pid.
+std::vector<bool> inherited(const std::vector<Holder>& holders);
 
 // An error of a command's own.
 feedlane::Error limit_error(const std::string& text);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `feedlane top`: one line per interval and loader, with the bottleneck.
+// `feedlane top`: one line per interval and loader, with the bottleneck, and one per arena.
 #include <fmt/core.h>
 #include <time.h>
 
@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "arenas.hpp"
 #include "commands.hpp"
 #include "terminal.hpp"
 #include "watch.hpp"
@@ -59,7 +60,8 @@ Colour colour_of_state(std::int32_t state) {
 
 class Top {
  public:
-  explicit Top(const Options& options) : options_(options), watch_(options.pid), with_workers_(options.workers) {}
+  explicit Top(const Options& options)
+      : options_(options), watch_(options.pid), arenas_(options.pid), with_workers_(options.workers) {}
 
   int run();
 
@@ -70,6 +72,7 @@ class Top {
   bool sleep();
   void print();
   void print_loader(const Watched& w);
+  void print_arena(const Arena& arena);
   void print_worker(const Watched& w, std::size_t id);
   void header();
   // Cut at the terminal's edge, so that an interval stays one line.
@@ -78,6 +81,7 @@ class Top {
 
   const Options options_;
   Watch watch_;
+  ArenaWatch arenas_;
   Keys keys_;
   bool with_workers_;
   bool with_names_ = false;
@@ -88,7 +92,8 @@ class Top {
 
 bool Top::find(int& status) {
   watch_.find();
-  if (!watch_.all().empty()) {
+  arenas_.find();
+  if (!watch_.all().empty() || !arenas_.all().empty()) {
     has_said_waiting_ = false;
     return true;
   }
@@ -96,14 +101,14 @@ bool Top::find(int& status) {
   if (is_gone && !watch_.has_seen_one()) say("{}", watch_.error().what());
   if (is_gone || options_.no_wait || (options_.pid != 0 && watch_.has_seen_one())) {
     const bool was_said = is_gone || watch_.has_seen_one();
-    if (!was_said && options_.pid == 0 && !watch_.has_told()) say("none of your processes has a loader");
-    if (!was_said && options_.pid != 0) say("process {} has no loader", options_.pid);
+    if (!was_said && options_.pid == 0 && !watch_.has_told()) say("none of your processes has a loader or arena");
+    if (!was_said && options_.pid != 0) say("process {} has no loader or arena", options_.pid);
     status = watch_.has_seen_one() ? 0 : 1;
     return false;
   }
   if (!std::exchange(has_said_waiting_, true)) {
-    if (options_.pid == 0) say("waiting for a loader: none of your processes has one that can be read");
-    else say("waiting for a loader of process {}", options_.pid);
+    if (options_.pid == 0) say("waiting for a loader or arena: none of your processes has one that can be read");
+    else say("waiting for a loader or arena of process {}", options_.pid);
   }
   return true;
 }
@@ -126,10 +131,11 @@ int Top::run() {
   int status = 0;
   next_ns_ = now_ns();
   for (std::uint64_t shown = 0; find(status);) {
-    const bool is_waiting = watch_.all().empty();
+    const bool is_waiting = watch_.all().empty() && arenas_.all().empty();
     if (!sleep()) return 0;
     if (is_waiting) continue;
     watch_.measure();
+    arenas_.measure();
     print();
     if (++shown == options_.count) return 0;
   }
@@ -139,13 +145,15 @@ int Top::run() {
 void Top::print() {
   if (options_.json) {
     for (const Watched& w : watch_.all()) fmt::print("{}\n", json_text(watched_json(w, with_workers_)));
+    for (const Arena& arena : arenas_.all()) fmt::print("{}\n", json_text(to_json(arena, arenas_.seconds())));
   } else {
     const bool names = watch_.all().size() > 1 || options_.pid == 0;
-    if (lines_ >= lines_to_header || names != with_names_) {
+    if (!watch_.all().empty() && (lines_ >= lines_to_header || names != with_names_)) {
       with_names_ = names;
       header();
     }
     for (const Watched& w : watch_.all()) print_loader(w);
+    for (const Arena& arena : arenas_.all()) print_arena(arena);
   }
   (void)std::fflush(stdout);
 }
@@ -199,6 +207,21 @@ void Top::print_loader(const Watched& w) {
   for (std::size_t id = 0; id < w.after.workers.size(); id++) print_worker(w, id);
 }
 
+void Top::print_arena(const Arena& arena) {
+  const feedlane_arena_stats& s = arena.after.stats;
+  const ArenaRates rate = rates(arena, arenas_.seconds());
+  std::string holders;  // the processes that hold most
+  for (const feedlane_arena_member& m : arena.after.members)
+    if (m.held != 0) holders += fmt::format("{}{} by {}", holders.empty() ? ": " : ", ", m.held, m.pid);
+  line({{fmt::format("{}  arena {} of {}: {} of {}, {} entries, {:.1f} get/s, hit % {}, {:.1f} put/s, {:.1f} evicted/s",
+                     time_of_day(), arena.nth, arena.pid, bytes_text(static_cast<double>(s.used_bytes)),
+                     bytes_text(static_cast<double>(s.bytes)), s.entries, rate.gets, percent(rate.hit_share),
+                     rate.published, rate.evicted),
+         Colour::none},
+        {fmt::format(", {} waiting", s.waiting), s.waiting != 0 ? Colour::yellow : Colour::none},
+        {fmt::format(", {} held{}", s.leased, holders), Colour::none}});
+}
+
 void Top::print_worker(const Watched& w, std::size_t id) {
   const feedlane_worker_stats& s = w.after.workers[id];
   const feedlane_timings timings = w.found.monitor.timings(static_cast<std::int32_t>(id));
@@ -220,7 +243,8 @@ void Top::print_worker(const Watched& w, std::size_t id) {
 
 void add_top(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("top", "Show each loader's rates and bottleneck, refreshed every second");
+  CLI::App* command = app.add_subcommand(
+      "top", "Show each loader's rates and bottleneck, and each arena's rates, refreshed every second");
   add_pid(*command, options->pid,
           "Show only this process's loaders (default: those of all your processes; root: all users')");
   command->add_option("--seconds", options->seconds, "Spend this many seconds on each line of output (default: 1)")
@@ -228,10 +252,10 @@ void add_top(CLI::App& app, int& exit_status) {
       ->check(seconds_between(0.01, 3600));
   command
       ->add_option("--count", options->count,
-                   "Print this many lines per loader and exit; 1 is a single shot (default: no limit)")
+                   "Print this many lines per loader and arena and exit; 1 is a single shot (default: no limit)")
       ->type_name("N");
   command->add_flag("--workers", options->workers, "Add a row for each worker; on a terminal, key w toggles this");
-  command->add_flag("--no-wait", options->no_wait, "Exit if no loader is running (default: wait for one)");
+  command->add_flag("--no-wait", options->no_wait, "Exit if there is no loader or arena (default: wait for one)");
   command->add_flag("--json", options->json, "Print one JSON value per line instead of text");
   command->callback([options, &exit_status] { exit_status = Top(*options).run(); });
   command->footer(
