@@ -201,12 +201,15 @@ Owner::Result Owner::want_memory(Peer& peer, const shm::ArenaRequest& request) {
   const bool is_ahead = (request.flags & shm::arena_ahead) != 0;
   std::uint32_t extent = Memory::none;
   Status s = FEEDLANE_E_LIMIT;
-  const bool has_plenty = store_->granted_bytes() + std::max(request.bytes, request.more) <= plan_.geometry.bytes / 8;
+  // Members have at most an eighth of the arena for their next puts.
+  const std::uint64_t most_granted = plan_.geometry.bytes / 8;
+  const std::uint64_t room = (most_granted - std::min(most_granted, store_->granted_bytes())) & ~(Extents::unit - 1);
   if (request.bytes <= most && waits_.empty()) {
     const bool moves = MemoryWaits::may_move(*store_, peer, request.bytes);
-    if (has_plenty && request.more > request.bytes && request.more <= most)
-      s = store_->find_memory(peer, request.more, moves, extent);
-    if (s != FEEDLANE_OK && (has_plenty || !is_ahead)) s = store_->find_memory(peer, request.bytes, moves, extent);
+    const std::uint64_t more = std::min({request.more, room, most & ~(Extents::unit - 1)});
+    if (more > request.bytes) s = store_->find_memory(peer, more, moves, extent);
+    if (s != FEEDLANE_OK && (request.bytes <= room || !is_ahead))
+      s = store_->find_memory(peer, request.bytes, moves, extent);
   }
   if (s == FEEDLANE_OK) {
     grant(peer, request.ticket, extent);

@@ -52,17 +52,16 @@ class Pictures:
 
 
 def run(dataset, epochs, digests=None):
-    """Seconds of processor time of this process. Appends a digest of each batch of the last epoch."""
+    """Seconds of processor time of this process. Appends a digest of each batch of one more epoch, which does not count."""
     with feedlane.Loader(dataset, batch_size=BATCH, shuffle=True, seed=1) as loader:
-        seconds = 0.0
-        for epoch in range(epochs):
-            began = time.process_time()
+        began = time.process_time()
+        for _ in range(epochs):
+            for _ in loader:
+                pass
+        seconds = time.process_time() - began
+        if digests is not None:
             for pictures, labels in loader:
-                if digests is not None and epoch == epochs - 1:
-                    paused = time.process_time()
-                    digests.append(zlib.crc32(np.asarray(labels), zlib.crc32(np.asarray(pictures))))
-                    began += time.process_time() - paused
-            seconds += time.process_time() - began
+                digests.append(zlib.crc32(np.asarray(labels), zlib.crc32(np.asarray(pictures))))
         return seconds
 
 

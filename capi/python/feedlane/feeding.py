@@ -97,6 +97,8 @@ def consumer_config(id: int | None, lag: Lag, evict_after: float | None) -> tupl
 
 def nanoseconds(timeout: float | None) -> int:
     """Converts a time in seconds; None: no limit. Raises ValueError if the time is negative."""
+    if timeout == 0:
+        return 0
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"timeout={timeout!r}: must not be negative")
     return _core.FOREVER if timeout is None else int(min(timeout, 2**33) * 1e9)
