@@ -166,6 +166,8 @@ Status Line::sleep(Lock& lock, Need need, os::Deadline deadline, Error& error) {
 // may have come since that thread looked, so this also wakes the other threads.
 bool Line::has_news(Need own) {
   if (closed_.load(std::memory_order_relaxed) || interrupted_.load(std::memory_order_relaxed)) return true;
+  // Relaxed: the fence of Sleeper::prepare precedes it, and one follows its store in Peer::tell_cut_off.
+  if (words_->is_cut_off.load(std::memory_order_relaxed) != 0) return true;
   if (owner_ != nullptr && owner_->sweep()) return true;
   if (answers_.peek(1) != 0) return true;
   const bool has_delivery = needs(Need::delivery) && deliveries_.peek(1) != 0;

@@ -74,7 +74,7 @@ class Peer {
   }
   [[nodiscard]] bool has_unsent() const { return unsent_ != 0; }
   [[nodiscard]] bool has_taken() const {
-    return sent_ != 0 && row().delivery_position.load(std::memory_order_relaxed) != taken_;  // `collect` decides
+    return is_receiving() && row().delivery_position.load(std::memory_order_relaxed) != taken_;  // `collect` decides
   }
   // Deliveries that the member has not taken.
   [[nodiscard]] std::uint64_t waiting() const { return sent_ + unsent_; }
