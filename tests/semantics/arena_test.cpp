@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arenas: entries with a key, and entries that are sent.
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -9,6 +10,9 @@
 #include <map>
 
 #include "semantics/arena.hpp"
+#include "support/sandbox.hpp"
+#include "support/sanitizers.hpp"
+#include "support/skip.hpp"
 
 using namespace feedlane::test;
 using namespace feedlane::test::arenas;
@@ -110,6 +114,29 @@ TEST_CASE("every get of an entry is of the same memory, which cannot be written"
   CHECK(feedlane_batch_release(a.get(), one.token) == FEEDLANE_OK);
   CHECK(first_of(two) == 5);
   CHECK(feedlane_batch_release(a.get(), two.token) == FEEDLANE_OK);
+}
+
+// promise: arena-zero-copy
+TEST_CASE("a get that finds its entry makes no system call") {
+  if (FEEDLANE_TEST_SANITIZED) return skip("sanitizers make system calls of their own");
+  const Arena a = create();
+  const Serving serving(a.get());
+  REQUIRE(put(a.get(), "small", 5) == FEEDLANE_OK);
+  REQUIRE(put(a.get(), "large", 7, 20'000) == FEEDLANE_OK);
+  const OverFork<bool> has_filter;
+  const std::int32_t fd = offer(a.get());
+  Child member({fd}, [&](Findings& f) {
+    feedlane_arena* m = nullptr;
+    EXPECT(f, feedlane_arena_join(fd, nullptr, patience_ns, &m, nullptr) == FEEDLANE_OK);
+    EXPECT(f, look(m, "small") == 5);  // maps the owner's memory
+    *has_filter = filter_system_calls({SYS_write, SYS_exit_group}, SECCOMP_RET_ALLOW, SECCOMP_RET_KILL_PROCESS);
+    bool is_right = true;
+    for (int k = 0; k < 10'000; k++) is_right = is_right && look(m, "small") == 5 && look(m, "large") == 7;
+    EXPECT(f, is_right);
+  });
+  (void)::close(fd);
+  CHECK(member.finish() == "");
+  if (!*has_filter) skip("system calls can't be filtered here");
 }
 
 // ---- a full arena ----
