@@ -74,6 +74,7 @@ fn text<'a>(line: &'a str, before: &str, end: char) -> Option<&'a str> {
 fn rust_type(c: &str) -> &str {
     match c {
         "int32_t" => "i32",
+        "uint32_t" => "u32",
         "int64_t" => "i64",
         "uint64_t" => "u64",
         "size_t" => "usize",
