@@ -11,7 +11,8 @@ use crate::sys;
 use crate::tensor::{Tensor, TensorMut};
 use crate::values::Values;
 
-/// A batch that the trainer holds, in shared memory. Dropping it gives its memory back to the workers. If the trainer
+/// A batch that the trainer holds, in shared memory, or an entry that a process of an [`Arena`](crate::Arena) holds.
+/// Dropping it gives its memory back to the workers, or to the arena. If the trainer
 /// holds more than [`LoaderBuilder::held`](crate::LoaderBuilder::held) batches, fewer are prepared; if it holds a batch
 /// in every slot, `next` returns SLOTS_HELD. A batch may outlive its loader.
 pub struct Batch {
@@ -20,7 +21,7 @@ pub struct Batch {
     raw: sys::feedlane_batch,
     /// The pool that the memory is registered with, if there is one. It is dropped after the batch was released.
     pool: Option<Arc<Pool>>,
-    /// The loader is a consumer: the kernel refuses writes to the tensors.
+    /// The loader is a consumer, or an arena: the kernel refuses writes to the tensors.
     is_read_only: bool,
 }
 
@@ -123,11 +124,11 @@ impl Batch {
         self.raw_tensors().iter().map(|raw| unsafe { Tensor::new(raw) })
     }
 
-    /// A tensor to change in place: to normalise, mask or shuffle it. E_STATE: the loader is a consumer, whose tensors
-    /// are read-only.
+    /// A tensor to change in place: to normalise, mask or shuffle it. E_STATE: the loader is a consumer, or the batch is
+    /// an entry of an arena, whose tensors are read-only.
     pub fn tensor_mut(&mut self, index: usize) -> Result<TensorMut<'_>, Error> {
         if self.is_read_only {
-            let text = "the tensors of a consumer are read-only".into();
+            let text = "the tensors of a consumer and of an arena are read-only: change a copy".into();
             return Err(Error::new(Status::STATE, "batch", 0, 0, text));
         }
         let raw = *self.raw_tensors().get(index).ok_or_else(|| self.no_tensor(index))?;
@@ -210,6 +211,11 @@ impl Batch {
 
     pub(crate) fn token(&self) -> u64 {
         self.raw.token
+    }
+
+    /// The library has taken the reference back.
+    pub(crate) fn forget(&mut self) {
+        self.raw.token = 0;
     }
 }
 

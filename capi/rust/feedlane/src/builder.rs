@@ -11,7 +11,7 @@ use crate::args::{at_least_a_nanosecond, c_string};
 use crate::callbacks::{dataset_table, shard_table, Dataset, Shard};
 use crate::element::Element;
 use crate::error::{call, check_abi, Error};
-use crate::field::Field;
+use crate::field::{c_fields, Field};
 use crate::loader::Loader;
 use crate::pool::Pool;
 use crate::sampler::Sampler;
@@ -285,9 +285,7 @@ impl<'a> LoaderBuilder<'a> {
     /// Checks the configuration and reserves all memory. Workers start with the first epoch.
     pub fn build(self) -> Result<Loader, Error> {
         check_abi()?;
-        let names: Vec<CString> = c_strings("field.name", self.fields.iter().map(Field::name))?;
-        let fields = self.fields.iter().zip(&names).map(|(field, name)| field.to_c(name));
-        let fields = fields.collect::<Result<Vec<_>, _>>()?;
+        let (_names, fields) = c_fields(&self.fields)?;
         let (argv, envp) = (self.argv.transpose()?, self.envp.transpose()?);
         let (argv, envp) = (argv.as_deref().map(pointers), envp.as_deref().map(pointers));
 

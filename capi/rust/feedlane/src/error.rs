@@ -260,6 +260,25 @@ pub(crate) fn call(f: impl FnOnce(*mut sys::feedlane_error) -> i32) -> Result<St
     }
 }
 
+/// As `call`, for functions after whose INTERRUPTED and SLOTS_HELD nothing is done: these are errors too.
+pub(crate) fn completed(f: impl FnOnce(*mut sys::feedlane_error) -> i32) -> Result<Status, Error> {
+    let mut report = Report::new();
+    match Status(f(report.room())) {
+        status if status.0 < 0 || matches!(status, Status::INTERRUPTED | Status::SLOTS_HELD) => {
+            Err(report.error(status.0))
+        }
+        status => Ok(status),
+    }
+}
+
+/// Adds a text to the E_STATE of a call after the end of `what`.
+pub(crate) fn after_end(error: Error, what: &str) -> Error {
+    match error.status {
+        Status::STATE => Error::new(Status::STATE, what, 0, 0, format!("the {} has ended", what)),
+        _ => error,
+    }
+}
+
 /// For functions that take no error struct.
 pub(crate) fn plain(status: i32) -> Result<Status, Error> {
     if status >= 0 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The fields of a sample.
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
+use crate::args::c_string;
 use crate::element::{Dtype, Element};
 use crate::error::{Error, Status};
 use crate::sys;
@@ -51,4 +52,11 @@ impl Field {
         raw.shape[..found].copy_from_slice(&self.shape);
         Ok(raw)
     }
+}
+
+/// Fields for C. They point to the names, which must live as long as they are used.
+pub(crate) fn c_fields(fields: &[Field]) -> Result<(Vec<CString>, Vec<sys::feedlane_field>), Error> {
+    let names = fields.iter().map(|field| c_string("field.name", field.name())).collect::<Result<Vec<_>, _>>()?;
+    let raw = fields.iter().zip(&names).map(|(field, name)| field.to_c(name)).collect::<Result<Vec<_>, _>>()?;
+    Ok((names, raw))
 }

@@ -3,7 +3,7 @@
 use std::ptr::{null, null_mut, NonNull};
 use std::sync::Arc;
 
-use crate::error::{call, only_ok, plain, Error, Status};
+use crate::error::{after_end, call, only_ok, plain, Error, Status};
 use crate::event::Event;
 use crate::monitor::Monitor;
 use crate::pool::Pool;
@@ -39,17 +39,9 @@ impl Drop for Handle {
     }
 }
 
-/// The error of a loader that has ended, in the words of this crate.
-fn with_text(error: Error) -> Error {
-    match error.status {
-        Status::STATE => Error::new(Status::STATE, "loader", 0, 0, "the loader has ended".into()),
-        _ => error,
-    }
-}
-
 /// A status as a result, for functions that take no error struct.
 fn spoken(status: i32) -> Result<Status, Error> {
-    plain(status).map_err(with_text)
+    plain(status).map_err(|error| after_end(error, "loader"))
 }
 
 impl Handle {
@@ -61,6 +53,10 @@ impl Handle {
         // SAFETY: the caller's promise.
         unsafe { sys::feedlane_loader_ref(raw.as_ptr()) };
         Handle { raw, pool }
+    }
+
+    pub(crate) fn raw(&self) -> NonNull<sys::feedlane_loader> {
+        self.raw
     }
 
     fn as_ptr(&self) -> *mut sys::feedlane_loader {
@@ -84,7 +80,7 @@ impl Handle {
     pub fn monitor(&self) -> Result<Monitor, Error> {
         let mut raw = null_mut();
         // SAFETY: as above; `raw` is a local variable.
-        call(|err| unsafe { sys::feedlane_monitor_of(self.as_ptr(), &mut raw, err) }).map_err(with_text)?;
+        call(|err| unsafe { sys::feedlane_monitor_of(self.as_ptr(), &mut raw, err) }).map_err(|error| after_end(error, "loader"))?;
         // SAFETY: nobody else has this handle.
         Ok(unsafe { Monitor::new(NonNull::new(raw).expect("a handle on success"), self.pool.clone()) })
     }

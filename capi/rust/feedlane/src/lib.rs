@@ -30,6 +30,8 @@
 //! buffers belong to this process alone.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod arena;
+mod arena_info;
 mod args;
 mod batch;
 mod builder;
@@ -47,6 +49,7 @@ mod monitor;
 mod observe;
 mod order;
 mod pool;
+mod reservation;
 mod ring;
 mod sampler;
 mod share;
@@ -57,6 +60,8 @@ mod tensor;
 mod values;
 mod worker;
 
+pub use arena::{Arena, ArenaOptions, Full, GetOrMake};
+pub use arena_info::{ArenaInfo, ArenaMember, ArenaStats};
 pub use batch::Batch;
 pub use builder::{Dispatch, LoaderBuilder, PREFETCH_AUTO};
 pub use callbacks::{Dataset, Row, Shard, WorkerInfo};
@@ -73,6 +78,7 @@ pub use monitor::{Monitor, RingInfo};
 pub use observe::{BatchRecord, Bound, Diagnosis, ErrorRecord, Histogram, LoaderInfo, Stamps, Timings};
 pub use order::Order;
 pub use pool::{Buffer, NotReleased, Pool, PoolOptions, PoolStats, Registered};
+pub use reservation::{MakeRight, Put, Reservation};
 pub use ring::{Copied, Received, Receiver, Reserved, RingConfig, Sender};
 pub use sampler::{Distributed, Mixture, Random, Rank, Sampler, Shuffle, Tokens, Weighted};
 pub use share::{ConsumerOptions, ConsumerState, ConsumerStats, Lag, Served, Share};
@@ -109,6 +115,9 @@ pub fn row_seed(base_seed: u64, epoch: i64, position: i64) -> u64 {
 const _: fn() = || {
     fn moves<T: Send>() {}
     fn is_shared<T: Sync>() {}
+    moves::<Arena>();
+    moves::<Reservation>();
+    moves::<MakeRight>();
     moves::<Sampler>();
     moves::<Loader>();
     moves::<Epoch<'static>>();
@@ -124,6 +133,7 @@ const _: fn() = || {
     moves::<Registered<'static, f32>>();
     moves::<Closer>();
     moves::<Error>();
+    is_shared::<Arena>();
     is_shared::<Batch>();
     is_shared::<Tensor<'static>>();
     is_shared::<Handle>();

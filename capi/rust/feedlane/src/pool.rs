@@ -305,8 +305,8 @@ impl<T> Drop for Registered<'_, T> {
     }
 }
 
-/// The error of a release on a stream. `held` is the batch or buffer, which was not released, because the stream may be
-/// reading it.
+/// The error of a release on a stream, or of [`Reservation::publish`](crate::Reservation::publish). `held` is the batch
+/// or buffer, which was not released, because the stream may be reading it; or the reservation, which was not published.
 #[derive(Debug)]
 pub struct NotReleased<T> {
     pub held: T,
@@ -320,3 +320,10 @@ impl<T> fmt::Display for NotReleased<T> {
 }
 
 impl<T: fmt::Debug> std::error::Error for NotReleased<T> {}
+
+/// For `?`. Drops `held`.
+impl<T> From<NotReleased<T>> for Error {
+    fn from(failed: NotReleased<T>) -> Self {
+        failed.error
+    }
+}

@@ -221,8 +221,8 @@ impl<'a, T: Element> Values<'a, T> {
     ///
     /// # Safety
     /// No other process writes to the memory during 'a. Other processes can: worker processes have a loader's memory
-    /// mapped for writing, and a sender has its ring's. Programs that follow the protocol do not write to a batch that
-    /// the trainer holds, to another worker's task, or to messages that the receiver holds. So the caller promises that
+    /// mapped for writing, a sender has its ring's, and a process of an arena has that of its entries. Programs that follow the protocol do not write to a batch that
+    /// the trainer holds, to another worker's task, to messages that the receiver holds, or to an entry that they have published. So the caller promises that
     /// the programs at the other end, and all code that they run, follow the protocol. The promise always holds if no
     /// other process maps the memory: for inline loaders, for thread workers, and for the tensors of staged batches. It
     /// does not always hold for the metadata of staged batches, which is not copied.

@@ -3,24 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-/// Why the functions of arenas are not called.
-const NO_ARENA: &str = "arenas have no safe interface here yet: use feedlane::sys";
 /// Not called by this crate.
-const NOT_WRAPPED: &[(&str, &str)] = &[
-    ("feedlane_batch_retain", "Arc<Batch>; DLPack tensors hold the batch by themselves"),
-    ("feedlane_arena_create", NO_ARENA),
-    ("feedlane_arena_offer", NO_ARENA),
-    ("feedlane_arena_join", NO_ARENA),
-    ("feedlane_arena_reserve", NO_ARENA),
-    ("feedlane_arena_publish", NO_ARENA),
-    ("feedlane_arena_get", NO_ARENA),
-    ("feedlane_arena_receive", NO_ARENA),
-    ("feedlane_arena_drop", NO_ARENA),
-    ("feedlane_arena_arm", NO_ARENA),
-    ("feedlane_arena_get_stats", NO_ARENA),
-    ("feedlane_arena_destroy", NO_ARENA),
-    ("feedlane_monitor_arena", NO_ARENA),
-];
+const NOT_WRAPPED: &[(&str, &str)] =
+    &[("feedlane_batch_retain", "Arc<Batch>; DLPack tensors hold the batch by themselves")];
 
 #[test]
 fn every_function_is_wrapped_or_says_why_not() {

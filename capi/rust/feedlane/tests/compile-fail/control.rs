@@ -30,6 +30,19 @@ pub fn trainer(mut loader: Loader, mut batch: Batch) -> Result<(), Error> {
     Ok(())
 }
 
+pub fn arena(arena: feedlane::Arena, put: &feedlane::Put<'_>) -> Result<(), Error> {
+    if let feedlane::GetOrMake::Make(right) = arena.get_or_make("key", None)? {
+        let mut entry = right.reserve(put, None)?;
+        entry.tensor_mut(0)?.into_values_mut::<f32>()?.fill(1.0);
+        entry.write(0, &[1f32])?;
+        entry.publish(None)?;
+    }
+    let batch = arena.receive(None)?;
+    println!("{:?} {}", batch.tensor(0)?.values::<f32>()?, arena.arm()?.is_some());
+    shares(arena);
+    Ok(())
+}
+
 pub fn worker(mut worker: feedlane::Worker) -> Result<(), Error> {
     if let feedlane::NextTask::Task(mut task) = worker.next_task(None)? {
         let first = task.indices()[0] as f32 + task.seeds()[0] as f32 + task.state()[0] as f32;
