@@ -152,7 +152,8 @@ FEEDLANE_API int32_t feedlane_arena_publish(feedlane_arena *a, uint64_t token, i
  * Gets the entry with this key. If there is none, waits for it. With timeout 0 it asks nobody.
  *
  * With FEEDLANE_GET_MAKE, one process at a time gets ABSENT: the right to make the entry. It reserves and publishes it,
- * or gives the right back by feedlane_arena_drop. If it ends, the next one gets the right. Others wait for the entry.
+ * or gives the right back by feedlane_arena_drop. If it ends, the next one gets the right. It keeps the right if
+ * another process puts the entry. Others wait for the entry.
  *  - TIMEOUT: there is no entry yet.
  *  - ABSENT: there is no entry, and this process has the right to make it.
  *  - SLOTS_HELD: see feedlane_arena_reserve.

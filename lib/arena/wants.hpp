@@ -31,13 +31,16 @@ class Wants {
     want.waiters.push_back(waiter);
     return false;
   }
-  // The key has an entry. Calls `tell(waiter)` for each waiter.
+  // The key has an entry, which `member` has put. Calls `tell(waiter)` for each waiter. If another member has the right
+  // to make the entry, it keeps that until it puts the entry or gives up: giving up drops no entry of others.
   template <class F>
-  void fulfil(const Key& key, F&& tell) {
+  void fulfil(const Key& key, std::uint32_t member, F&& tell) {
     const auto it = wants_.find(key);
     if (it == wants_.end()) return;
-    for (const Waiter& waiter : it->second.waiters) tell(waiter);
-    wants_.erase(it);
+    Want& want = it->second;
+    for (const Waiter& waiter : want.waiters) tell(waiter);
+    want.waiters.clear();
+    if (!want.has_maker || want.maker.member == member) wants_.erase(it);
   }
   // Ends the waiters for which `is_over(waiter)` is true. If one had the right to make an entry, calls `pass(waiter)`
   // for the next one that gets it.

@@ -269,6 +269,26 @@ TEST_CASE("one process makes a missing entry, and the next one if it ends or giv
   CHECK(stats_of(a.get()).waiting == 0);
 }
 
+// promise: arena-right-kept
+TEST_CASE("who gives up the right to make an entry does not drop the entry that another process has put") {
+  const Arena a = create();
+  const Serving serving(a.get());
+  Member member(a.get(), [&](feedlane_arena* m, Findings& f) {
+    feedlane_batch batch;
+    EXPECT(f, get(m, "key", batch, patience_ns, nullptr, FEEDLANE_GET_MAKE) == FEEDLANE_ABSENT);
+    EXPECT(f, put(m, "has right", 1) == FEEDLANE_OK);
+    EXPECT(f, look(m, "was put") == 3);
+    EXPECT(f, feedlane_arena_drop(m, "key", 3, patience_ns, nullptr) == FEEDLANE_OK);
+    EXPECT(f, look(m, "key") == 2);
+    EXPECT(f, feedlane_arena_drop(m, "key", 3, patience_ns, nullptr) == FEEDLANE_OK);  // without a right: the entry
+    EXPECT(f, look(m, "key", 0) == nothing);
+  });
+  CHECK(look(a.get(), "has right") == 1);
+  REQUIRE(put(a.get(), "key", 2) == FEEDLANE_OK);
+  REQUIRE(put(a.get(), "was put", 3) == FEEDLANE_OK);
+  CHECK(member.finish() == "");
+}
+
 // promise: arena-waits-end
 TEST_CASE("a wait for a missing entry ends by its timeout, an interruption or close") {
   const Arena a = create();

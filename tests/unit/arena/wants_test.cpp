@@ -48,10 +48,11 @@ TEST_CASE("random waits, ends and entries give the right to one waiter at a time
     Expected& e = expected[key];
     told.clear(), needed.clear();
     switch (random() % 8) {
-      case 0: {  // the entry is there
+      case 0: {  // the member puts the entry
         for (const Wants::Waiter& w : e.waiters) needed.push_back(w.ticket);
-        e = {};
-        wants.fulfil(key_of(key), tell);
+        e.waiters.clear();
+        if (e.maker && e.maker->member == member) e.maker.reset();
+        wants.fulfil(key_of(key), member, tell);
         break;
       }
       case 1: {  // the member gives up its right

@@ -156,7 +156,7 @@ const GIVE_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The right to make an entry that is missing, see [`Arena::get_or_make`](crate::Arena::get_or_make). Dropping it gives
 /// the right up: the next process that wants to make the entry gets it. The drop waits up to 5 s if the owner has not
-/// taken earlier requests. If a process without the right has put the entry before, the drop drops this entry.
+/// taken earlier requests. An entry that another process has put stays.
 pub struct MakeRight {
     arena: Handle,
     /// Empty once the entry was published.
