@@ -2,8 +2,13 @@
 // feedlane/arena.h: owners and members of arenas.
 #include "feedlane/arena.h"
 
+#include <time.h>
+
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <optional>
+#include <utility>
 
 #include "arena/member.hpp"
 #include "arena/owner.hpp"
@@ -26,6 +31,8 @@ struct feedlane::capi::ArenaSource final : loader::Source {
   Status state(std::uint64_t, std::vector<std::byte>&, Error& error) override { return refuse(error); }
   Status stop(bool for_good, Error& error) override {
     if (!for_good) return refuse(error);
+    // Their waits have ended, but each thread must still run to return. Acquire: pairs with the release in Call.
+    for (timespec nap{0, 50'000}; calls.load(std::memory_order_acquire) != 0;) (void)::nanosleep(&nap, nullptr);
     abandon();
     return FEEDLANE_OK;
   }
@@ -47,6 +54,7 @@ struct feedlane::capi::ArenaSource final : loader::Source {
   }
   static Status refuse(Error& error) { return error.fail(FEEDLANE_E_STATE, "not available on an arena"); }
 
+  std::atomic<std::uint32_t> calls{0};
   monitor::EventQueue events;
   std::unique_ptr<arena::Owner> owner;  // nullptr: a member in another process
   std::unique_ptr<arena::Member> member;
@@ -54,30 +62,54 @@ struct feedlane::capi::ArenaSource final : loader::Source {
 
 namespace {
 
-// For a function that any thread may call at any time. `hold` keeps the handle during the call.
+// A call of any thread. It keeps the handle, and destroy waits until it does not touch the caller's memory any more.
+class Call {
+ public:
+  explicit Call(feedlane_arena& a) : hold_(a), source_(a.arena) {
+    // Relaxed: a call that begins while the arena ends finds it closed.
+    if (source_ != nullptr) source_->calls.fetch_add(1, std::memory_order_relaxed);
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() { end(); }
+  // The batch that was yielded keeps the handle from now on. Nothing may follow.
+  void pass_on() {
+    end();
+    (void)hold_.pass_on();
+  }
+
+ private:
+  void end() {
+    if (source_ != nullptr) std::exchange(source_, nullptr)->calls.fetch_sub(1, std::memory_order_release);
+  }
+  lending::Hold hold_;
+  ArenaSource* source_;
+};
+
+// For a function that any thread may call at any time.
 template <class F>
 int32_t call_arena(feedlane_arena* a, feedlane_error* err, F&& f) noexcept {
+  std::optional<Call> current;  // until `err` was written
+  if (a != nullptr) current.emplace(*a);
   return call_any(a, "a", err, [&](Error& error) {
     if (a->arena == nullptr) return error.fail(FEEDLANE_E_STATE, "the handle is not of an arena");
-    lending::Hold hold(*a);
-    const Status s = f(*a->arena->member, hold, error);
+    const Status s = f(*a->arena->member, *current, error);
     return s == FEEDLANE_INTERRUPTED && a->is_closed() ? refuse_closed(error) : s;
   });
 }
 
-// For a function that yields a batch. `hold` exists before the batch's token, as in feedlane_loader_next, and is the
-// batch's from then on.
+// For a function that yields a batch, which has the call's hold on the handle from then on.
 template <class F>
 int32_t call_batch(feedlane_arena* a, int64_t timeout_ns, feedlane_batch* out, feedlane_error* err, F&& f) noexcept {
-  return call_arena(a, err, [&](arena::Member& member, lending::Hold& hold, Error& error) {
+  return call_arena(a, err, [&](arena::Member& member, Call& current, Error& error) {
     Status s = check_batch(out, error);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     if (s != FEEDLANE_OK) return s;
     feedlane_batch batch;
     s = f(member, os::Deadline::after(timeout_ns), batch, error);
     if (s != FEEDLANE_OK) return s;
-    (void)hold.pass_on();
     write_versioned(out, batch);
+    current.pass_on();
     return s;
   });
 }
@@ -168,7 +200,7 @@ int32_t feedlane_arena_create(const feedlane_arena_config* config, feedlane_aren
 }
 
 int32_t feedlane_arena_offer(feedlane_arena* a, int32_t* fd, feedlane_error* err) {
-  return call_arena(a, err, [&](arena::Member& member, lending::Hold&, Error& error) {
+  return call_arena(a, err, [&](arena::Member& member, Call&, Error& error) {
     if (fd == nullptr) return refuse_null(error, "fd");
     os::Fd theirs;
     const Status s = member.offer(theirs, error);
@@ -209,7 +241,7 @@ int32_t feedlane_arena_reserve(feedlane_arena* a, const feedlane_put* put, int64
 }
 
 int32_t feedlane_arena_publish(feedlane_arena* a, uint64_t token, int64_t timeout_ns, feedlane_error* err) {
-  return call_arena(a, err, [&](arena::Member& member, lending::Hold&, Error& error) {
+  return call_arena(a, err, [&](arena::Member& member, Call&, Error& error) {
     const Status s = check_timeout(timeout_ns, error);
     return s == FEEDLANE_OK ? member.publish(token, os::Deadline::after(timeout_ns), error) : s;
   });
@@ -232,7 +264,7 @@ int32_t feedlane_arena_receive(feedlane_arena* a, int64_t timeout_ns, feedlane_b
     return member.receive(deadline, batch, error);
   };
   if (out != nullptr) return call_batch(a, timeout_ns, out, err, receive);
-  return call_arena(a, err, [&](arena::Member& member, lending::Hold&, Error& error) {
+  return call_arena(a, err, [&](arena::Member& member, Call&, Error& error) {
     const Status s = check_timeout(timeout_ns, error);
     return s == FEEDLANE_OK ? member.serve(os::Deadline::after(timeout_ns), error) : s;
   });
@@ -240,7 +272,7 @@ int32_t feedlane_arena_receive(feedlane_arena* a, int64_t timeout_ns, feedlane_b
 
 int32_t feedlane_arena_drop(feedlane_arena* a, const void* key, uint64_t key_bytes, int64_t timeout_ns,
                             feedlane_error* err) {
-  return call_arena(a, err, [&](arena::Member& member, lending::Hold&, Error& error) {
+  return call_arena(a, err, [&](arena::Member& member, Call&, Error& error) {
     Status s = check_key(key, key_bytes, error);
     if (s == FEEDLANE_OK) s = check_timeout(timeout_ns, error);
     return s == FEEDLANE_OK ? member.drop(arena::Key(key, key_bytes), os::Deadline::after(timeout_ns), error) : s;
@@ -248,14 +280,14 @@ int32_t feedlane_arena_drop(feedlane_arena* a, const void* key, uint64_t key_byt
 }
 
 int32_t feedlane_arena_arm(feedlane_arena* a, int32_t* fd) {
-  return call_arena(a, nullptr, [&](arena::Member& member, lending::Hold&, Error& error) {
+  return call_arena(a, nullptr, [&](arena::Member& member, Call&, Error& error) {
     if (fd != nullptr) *fd = member.wait_fd();
     return member.arm(error);
   });
 }
 
 int32_t feedlane_arena_get_stats(feedlane_arena* a, feedlane_arena_stats* out) {
-  return call_arena(a, nullptr, [&](arena::Member& member, lending::Hold&, Error& error) {
+  return call_arena(a, nullptr, [&](arena::Member& member, Call&, Error& error) {
     const Status s = check_output(out, "out", error);
     if (s != FEEDLANE_OK) return s;
     feedlane_arena_stats stats{};

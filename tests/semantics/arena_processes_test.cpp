@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arenas: processes that die or write what they like, threads, and observers.
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <csignal>
@@ -116,6 +117,31 @@ TEST_CASE("one thread of the owner's process serves, others put, get and ask for
   is_over = true;
   reader.join();
   getter.join();
+}
+
+// promise: arena-destroy-waits
+TEST_CASE("after destroy no other thread writes to what it has passed to a call") {
+  constexpr std::uint64_t threads = 8;
+  static_assert(threads * sizeof(feedlane_error) <= 8192);
+  for (int round = 0; round < 50; round++) {
+    feedlane_arena* a = create().release();
+    void* const memory = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    auto* const errors = static_cast<feedlane_error*>(memory);
+    std::vector<std::thread> all;
+    for (std::uint64_t i = 0; i < threads; i++)
+      all.emplace_back([i, mine = a, e = &errors[i]] {
+        feedlane_init(e, sizeof *e);
+        feedlane_batch batch;
+        CHECK(get(mine, std::to_string(i), batch, patience_ns, e) == FEEDLANE_E_STATE);
+      });
+    CHECK(eventually([&] { return stats_of(a).waiting == threads; }));
+    CHECK(feedlane_arena_destroy(&a) == FEEDLANE_OK);
+    CHECK(::mprotect(memory, 8192, PROT_READ) == 0);  // a write would end this program
+    for (std::thread& t : all) t.join();
+    for (std::uint64_t i = 0; i < threads; i++) CHECK(std::string(errors[i].text) == "the handle was closed");
+    (void)::munmap(memory, 8192);
+  }
 }
 
 // ---- faulty members ----
