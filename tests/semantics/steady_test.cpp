@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steady state: from the sampler to the trainer and back nothing is asked of the system, neither memory nor anything
 // else, as long as neither side has to wait for the other. Once one thread is trainer and worker in turn; once they are two
-// processes, and words beside the loader tell each that it needn't wait.
+// processes, and words beside the loader tell each that it needn't wait. Gets from an arena by the owner and a member.
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -15,6 +15,7 @@
 #include <new>
 
 #include "support/allocation.hpp"
+#include "support/arena_numbers.hpp"
 #include "support/process.hpp"
 #include "support/sandbox.hpp"
 #include "support/skip.hpp"
@@ -175,6 +176,53 @@ void run_pair(Findings& f) {
   end();
 }
 
+constexpr std::int64_t gets = 100'000;
+
+// Gets each of two entries, one of which another process has put.
+bool get_both(feedlane_arena* a) {
+  feedlane_batch batch;
+  for (const char* key : {"owner's", "member's"})
+    if (arenas::get(a, key, batch) != FEEDLANE_OK || arenas::first_of(batch) != 1 ||
+        feedlane_batch_release(a, batch.token) != FEEDLANE_OK)
+      return false;
+  return true;
+}
+
+[[noreturn]] void run_member(int fd) {
+  counts = &shared->worker;
+  (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  feedlane_arena* a = nullptr;
+  if (feedlane_arena_join(fd, nullptr, patience_ns, &a, nullptr) != FEEDLANE_OK ||
+      arenas::put(a, "member's", 1) != FEEDLANE_OK || !get_both(a))
+    end();
+  shared->made.store(1, std::memory_order_release);
+  count_steadily(gets, [&] { return get_both(a); });
+  shared->worker_is_done.store(true, std::memory_order_release);
+  (void)wait_for(shared->is_over, true);
+  ::_exit(0);
+}
+
+// In a process of its own: the owner of an arena, with a member in a process of its own.
+void run_arena(Findings& f) {
+  counts = &shared->trainer;
+  auto config = fresh<feedlane_arena_config>();
+  config.bytes = 1 << 20;
+  feedlane_arena* a = nullptr;
+  std::int32_t fd = -1;
+  EXPECT(f, feedlane_arena_create(&config, &a, nullptr) == FEEDLANE_OK);
+  EXPECT(f, arenas::put(a, "owner's", 1) == FEEDLANE_OK);
+  EXPECT(f, feedlane_arena_offer(a, &fd, nullptr) == FEEDLANE_OK);
+  const pid_t member = ::fork();
+  if (member == 0) run_member(fd);
+  (void)::close(fd);
+  EXPECT(f, get_both(a));  // which serves the member
+  while (shared->made.load(std::memory_order_acquire) == 0 && !shared->is_over.load(std::memory_order_acquire))
+    (void)feedlane_arena_receive(a, 1'000'000, nullptr, nullptr);
+  count_steadily(gets, [&] { return get_both(a); });
+  (void)wait_for(shared->worker_is_done, true);
+  end();
+}
+
 // False: such a filter can't be had here.
 bool run(void (*trainer)(Findings&)) {
   void* const memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -212,5 +260,14 @@ TEST_CASE("trainer and worker processes that don't wait cause no system call, no
   for (const bool is_worker : {false, true}) {
     CAPTURE(is_worker);
     check(is_worker ? shared->worker : shared->trainer, pair_batches);
+  }
+}
+
+// promise: arena-zero-copy
+TEST_CASE("gets that find their entry cause no system call, no allocation and no page fault") {
+  if (!run(run_arena)) return skip("system calls can't be filtered here");
+  for (const bool is_member : {false, true}) {
+    CAPTURE(is_member);
+    check(is_member ? shared->worker : shared->trainer, gets);
   }
 }
