@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "arenas.hpp"
 #include "chaos.hpp"
 #include "footprint.hpp"
 #include "nursery.hpp"
@@ -29,6 +30,10 @@
 namespace {
 
 using namespace feedlane::test::arenas;
+using arenas::expect;
+using arenas::expect_ok;
+using arenas::expect_released;
+using arenas::join;
 using chaos::patience_ns;
 
 enum class Op : std::uint8_t {
@@ -77,39 +82,6 @@ constexpr char own_key[] = "own", beside_key[] = "beside", made_key[] = "made", 
 std::int64_t first_in(std::int64_t life, std::int64_t round) { return life << 20 | round << 4; }
 std::int64_t length_in(std::int64_t round) { return 1 + round * 5; }
 
-void expect(const char* what, std::int64_t found, std::int64_t needed) {
-  if (found != needed) stress::die(what, static_cast<std::uint64_t>(found), static_cast<std::uint64_t>(needed));
-}
-void expect_ok(const char* what, std::int32_t status, const feedlane_error& e) {
-  if (status != FEEDLANE_OK) chaos::die(what, e);
-}
-
-feedlane_arena* join(const std::string& path) {
-  feedlane_arena* a = nullptr;
-  feedlane::test::Error e;
-  expect_ok("join", feedlane_arena_join(-1, path.c_str(), patience_ns, &a, &e), e);
-  return a;
-}
-
-feedlane_batch reserve(feedlane_arena* a, const char* key, std::int64_t first, std::int64_t count) {
-  const feedlane_field f = feedlane::test::field("numbers", {0, 64, 1}, {count});
-  auto what = feedlane::test::fresh<feedlane_put>();
-  what.key = key;
-  what.key_bytes = std::strlen(key);
-  what.fields = &f;
-  what.field_count = 1;
-  auto batch = feedlane::test::fresh<feedlane_batch>();
-  feedlane::test::Error e;
-  expect_ok("reserve", feedlane_arena_reserve(a, &what, patience_ns, &batch, &e), e);
-  auto* numbers = static_cast<std::int64_t*>(batch.tensors[0].data);
-  for (std::int64_t i = 0; i < count; i++) numbers[i] = first + i;
-  return batch;
-}
-
-void expect_released(feedlane_arena* a, std::uint64_t token) {
-  expect("release", feedlane_batch_release(a, token), FEEDLANE_OK);
-}
-
 // ---- the member that is killed ----
 
 template <class F>
@@ -126,7 +98,8 @@ int be_killed(const std::string& path, std::int64_t life, std::int64_t leave) {
   for (std::int64_t round = 0; round != leave; round++) {
     const std::int64_t first = first_in(life, round), length = length_in(round);
     feedlane_batch batch;
-    doing(Op::reserve, round, [&] { batch = reserve(a, own_key, first, length); });
+    doing(Op::reserve, round,
+          [&] { expect_ok("reserve", reserve(a, own_key, first, length, patience_ns, batch, &e), e); });
     doing(Op::publish, round,
           [&] { expect_ok("publish", feedlane_arena_publish(a, batch.token, patience_ns, &e), e); });
     doing(Op::get, round, [&] { expect_ok("get", get(a, own_key, batch, patience_ns, &e), e); });
@@ -204,7 +177,7 @@ class Leader {
     beside_ = stress::start_again({"arena_kills_stress", "beside", path_, ""}, STDERR_FILENO, nullptr, false);
     server_ = std::thread([this] { serve(); });
     (void)look(a_, beside_key, patience_ns);
-    base_bytes_ = stats_of().used_bytes;
+    base_bytes_ = arenas::stats_of(a_).used_bytes;
   }
   Leader(const Leader&) = delete;
   Leader& operator=(const Leader&) = delete;
@@ -254,11 +227,7 @@ class Leader {
     if (::waitpid(beside_, &status, 0) != beside_ || status != 0)
       stress::die("the end of the member beside", static_cast<std::uint64_t>(status), 0);
     for (const char* key : {stop_key, beside_key}) drop(key);
-    await("entries in the end", [](const feedlane_arena_stats& s) { return s.entries == 0 && s.members == 1; });
-    const feedlane_arena_stats s = stats_of();
-    expect("bytes that are in use", static_cast<std::int64_t>(s.used_bytes), 0);
-    expect("entries that are held", static_cast<std::int64_t>(s.leased), 0);
-    expect("requests that wait", static_cast<std::int64_t>(s.waiting), 0);
+    arenas::expect_empty(a_);
     is_over_.store(true, std::memory_order_relaxed);
     (void)feedlane_loader_interrupt(a_);
     server_.join();
@@ -324,26 +293,10 @@ class Leader {
     await("a killed member's memory",
           [&](const feedlane_arena_stats& stats) { return stats.entries == 1 && stats.used_bytes == base_bytes_; });
   }
-  void drop(const char* key) {
-    feedlane::test::Error e;
-    expect_ok("drop", feedlane_arena_drop(a_, key, std::strlen(key), patience_ns, &e), e);
-  }
-  feedlane_arena_stats stats_of() const {
-    auto stats = feedlane::test::fresh<feedlane_arena_stats>();
-    expect("stats", feedlane_arena_get_stats(a_, &stats), FEEDLANE_OK);
-    return stats;
-  }
+  void drop(const char* key) { arenas::drop(a_, key); }
   template <class F>
   void await(const char* what, F&& holds) {
-    for (std::int64_t end = chaos::now_ns() + patience_ns; !holds(stats_of()); chaos::nap(100'000))
-      if (chaos::now_ns() > end) {
-        const feedlane_arena_stats s = stats_of();
-        std::fprintf(stderr, "members %llu, entries %llu, used %llu, leased %llu, waiting %llu, received %lld\n",
-                     static_cast<unsigned long long>(s.members), static_cast<unsigned long long>(s.entries),
-                     static_cast<unsigned long long>(s.used_bytes), static_cast<unsigned long long>(s.leased),
-                     static_cast<unsigned long long>(s.waiting), static_cast<long long>(received()));
-        stress::die((std::string(what) + ", after a kill in " + last_).c_str(), 0, 1);
-      }
+    arenas::await(a_, std::string(what) + ", after a kill in " + last_, holds);
   }
   // Entries of this life's member that have come.
   std::int64_t received() {

@@ -2,10 +2,6 @@
 // A feeder, its workers and four consumers under kills and stops; consumers leave, are evicted and join again; the feeder is
 // killed and started again. Each consumer gets each batch once, in order, whole, from where it joined. Share deal: who joins a
 // place goes on with the batch after the last one that its former consumer had. Nothing grows.
-#include <dirent.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -14,12 +10,17 @@
 #include <vector>
 
 #include "footprint.hpp"
+#include "forked.hpp"
 #include "sharing.hpp"
 #include "support/api.hpp"
 
 namespace {
 
 using sharing::compare;
+using stress::Count;
+using stress::count;
+using stress::raise_to;
+using stress::read;
 
 constexpr std::int64_t ms = 1'000'000;
 constexpr std::int32_t places = 4;
@@ -38,8 +39,6 @@ sharing::Terms terms_of(std::int32_t share, const std::string& path) {
 
 // ---- what all of them see ----
 
-using Count = std::atomic<std::uint64_t>;
-
 // What a place has had. Share deal: its next consumer goes on from there.
 struct Place {
   Count feeder;     // of which one
@@ -54,12 +53,6 @@ struct Board {
   Count batches, missed, joins, leaves, evictions, feeder_deaths, longest_ns, worker_kills, worker_stops, epochs;
 };
 Board* board = nullptr;
-
-std::uint64_t read(const Count& c) { return c.load(std::memory_order_seq_cst); }
-void count(Count& c, std::uint64_t more = 1) { c.fetch_add(more, std::memory_order_seq_cst); }
-void raise_to(Count& c, std::uint64_t value) {
-  for (std::uint64_t now = read(c); now < value && !c.compare_exchange_weak(now, value);) continue;
-}
 
 // ---- a consumer ----
 
@@ -214,29 +207,13 @@ class Consumer {
 
 // ---- the feeder ----
 
-// Memory in this process's memfds.
-std::uint64_t shared_kib() {
-  std::uint64_t blocks = 0;
-  DIR* folder = ::opendir("/proc/self/fd");
-  if (folder == nullptr) stress::die("opendir", static_cast<std::uint64_t>(errno), 0);
-  while (const dirent* entry = ::readdir(folder)) {
-    char target[64] = {};
-    struct stat s {};
-    if (::readlinkat(::dirfd(folder), entry->d_name, target, sizeof target - 1) > 0 &&
-        std::string(target).find("memfd:feedlane") != std::string::npos && ::fstat(std::atoi(entry->d_name), &s) == 0)
-      blocks += static_cast<std::uint64_t>(s.st_blocks);
-  }
-  (void)::closedir(folder);
-  return blocks / 2;
-}
-
 // A consumer has eight descriptors here, two memfds of some 40 KiB; as many more that were evicted or have left may
 // hold batches yet.
 class Growth {
  public:
   void look(std::uint64_t ends) {
     const stress::Footprint now = stress::footprint();
-    const std::uint64_t shared = shared_kib();
+    const std::uint64_t shared = stress::shared_kib();
     if (ends < 15) return;
     if (!has_first_) {
       first_ = now;
@@ -299,7 +276,7 @@ class Chaos {
     const std::int64_t calm = begin + ns / 2;  // from here on the feeder lives, so that one gets old
     std::int64_t feeder_dies = begin + ns / 8;
     for (std::int64_t now = begin; now < begin + ns; now = chaos::now_ns()) {
-      look_after_all();
+      stress::Forked::expect_none_ended();
       wake(now);
       act(now);
       if (now > feeder_dies && now < calm) {
@@ -327,79 +304,44 @@ class Chaos {
   }
 
  private:
-  struct Process {
-    pid_t pid = -1;
-    std::int64_t wakes_ns = 0;  // 0: it isn't stopped
-  };
-
-  template <class F>
-  static pid_t start(F&& run) {
-    const pid_t pid = ::fork();
-    if (pid < 0) stress::die("fork", static_cast<std::uint64_t>(errno), 0);
-    if (pid != 0) return pid;
-    const int status = run();
-    (void)std::fflush(stdout);
-    ::_exit(status);
-  }
   void start_feeder() {
     count(board->feeder);
-    feeder_ = start([&] { return feed(terms_); });
+    feeder_.start([&] { return feed(terms_); });
   }
   void start_consumer(std::int32_t place) {
-    consumers_[static_cast<std::size_t>(place)] = {start([&] { return Consumer(terms_, place).run(); }), 0};
-  }
-  static void await(pid_t pid, bool is_killed) {
-    int status = -1;
-    if (::waitpid(pid, &status, 0) != pid) stress::die("waitpid", static_cast<std::uint64_t>(errno), 0);
-    const bool is_right = is_killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : status == 0;
-    if (!is_right) stress::die("the end of a process", static_cast<std::uint64_t>(status), is_killed ? SIGKILL : 0);
-  }
-  // Nobody ends by himself.
-  void look_after_all() const {
-    int status = -1;
-    if (const pid_t pid = ::waitpid(-1, &status, WNOHANG); pid != 0)
-      stress::die(pid == feeder_ ? "the feeder's status" : "a consumer's status", static_cast<std::uint64_t>(status),
-                  0);
+    consumers_[static_cast<std::size_t>(place)].start([&] { return Consumer(terms_, place).run(); });
   }
   void wake(std::int64_t now) {
-    for (Process& c : consumers_) {
-      if (c.wakes_ns == 0 || c.wakes_ns > now) continue;
-      (void)::kill(c.pid, SIGCONT);
-      c.wakes_ns = 0;
-    }
+    for (stress::Forked& c : consumers_) c.wake(now);
   }
   void act(std::int64_t now) {
     const std::uint64_t what = random_(6), whom = random_(places);
-    Process& c = consumers_[whom];
+    stress::Forked& c = consumers_[whom];
     if (what < 2) {  // one that is stopped as well
-      (void)::kill(c.pid, SIGKILL);
-      await(c.pid, true);
+      c.kill();
       kills_++;
       start_consumer(static_cast<std::int32_t>(whom));
-    } else if (what < 4 && c.wakes_ns == 0) {
-      (void)::kill(c.pid, SIGSTOP);
-      c.wakes_ns = now + static_cast<std::int64_t>(random_(whom < 2 ? 80 : 900)) * ms + 1;
+    } else if (what < 4 && c.stop(now + static_cast<std::int64_t>(random_(whom < 2 ? 80 : 900)) * ms + 1)) {
       stops_++;
     }
   }
   void kill_feeder() {
-    (void)::kill(feeder_, SIGKILL);
-    await(feeder_, true);
+    feeder_.kill();
     feeder_kills_++;
     start_feeder();
   }
   void finish() {
     board->should_end.store(true, std::memory_order_seq_cst);
     wake(INT64_MAX);
-    (void)::kill(feeder_, SIGTERM);
-    for (const Process& c : consumers_) await(c.pid, false);
-    await(feeder_, false);
+    (void)::kill(feeder_.pid(), SIGTERM);
+    for (stress::Forked& c : consumers_) c.await();
+    feeder_.await();
   }
 
   const sharing::Terms& terms_;
   stress::Random random_;
-  pid_t feeder_ = -1;
-  std::array<Process, places> consumers_;
+  stress::Forked feeder_;
+  std::array<stress::Forked, places> consumers_;
   int kills_ = 0, stops_ = 0, feeder_kills_ = 0;
 };
 

@@ -3,9 +3,14 @@
 #pragma once
 
 #include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "shared.hpp"
@@ -28,6 +33,24 @@ inline Footprint footprint() {
     (void)::closedir(folder);
   }
   return f;
+}
+
+// Memory in this process's memfds, each counted once, however many descriptors it has.
+inline std::uint64_t shared_kib() {
+  std::uint64_t blocks = 0;
+  std::set<ino_t> seen;
+  DIR* folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) die("opendir", static_cast<std::uint64_t>(errno), 0);
+  while (const dirent* entry = ::readdir(folder)) {
+    char target[64] = {};
+    struct stat s {};
+    if (::readlinkat(::dirfd(folder), entry->d_name, target, sizeof target - 1) > 0 &&
+        std::string(target).find("memfd:feedlane") != std::string::npos && ::fstat(std::atoi(entry->d_name), &s) == 0 &&
+        seen.insert(s.st_ino).second)
+      blocks += static_cast<std::uint64_t>(s.st_blocks);
+  }
+  (void)::closedir(folder);
+  return blocks / 2;
 }
 
 inline void check_growth(const Footprint& before, const Footprint& now, const Footprint& slack) {

@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -35,6 +36,14 @@ T* make_shared_object() {
   void* memory = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) die("mmap", 0, sizeof(T));
   return new (memory) T;
+}
+
+// In such memory.
+using Count = std::atomic<std::uint64_t>;
+inline std::uint64_t read(const Count& c) { return c.load(std::memory_order_seq_cst); }
+inline void count(Count& c, std::uint64_t more = 1) { c.fetch_add(more, std::memory_order_seq_cst); }
+inline void raise_to(Count& c, std::uint64_t value) {
+  for (std::uint64_t now = read(c); now < value && !c.compare_exchange_weak(now, value);) continue;
 }
 
 inline feedlane::os::Fd make_event() {

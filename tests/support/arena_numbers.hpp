@@ -11,9 +11,9 @@
 
 namespace feedlane::test::arenas {
 
-// Puts `count` numbers that begin with `first`, under the key or, if it is empty, to the stream.
-inline std::int32_t put(feedlane_arena* a, const std::string& key, std::int64_t first, std::int64_t count = 16,
-                        std::int64_t timeout_ns = patience_ns, feedlane_error* e = nullptr, bool is_pinned = false) {
+// Reserves `count` numbers that begin with `first`, under the key or, if it is empty, for the stream, and fills them in.
+inline std::int32_t reserve(feedlane_arena* a, const std::string& key, std::int64_t first, std::int64_t count,
+                            std::int64_t timeout_ns, feedlane_batch& out, feedlane_error* e, bool is_pinned = false) {
   const feedlane_field f = field("numbers", {0, 64, 1}, {count});
   auto what = fresh<feedlane_put>();
   what.key = key.empty() ? nullptr : key.data();
@@ -21,10 +21,19 @@ inline std::int32_t put(feedlane_arena* a, const std::string& key, std::int64_t 
   what.fields = &f;
   what.field_count = 1;
   what.pinned = is_pinned ? 1 : 0;
-  auto batch = fresh<feedlane_batch>();
-  if (const std::int32_t s = feedlane_arena_reserve(a, &what, timeout_ns, &batch, e); s != FEEDLANE_OK) return s;
-  auto* numbers = static_cast<std::int64_t*>(batch.tensors[0].data);
+  feedlane_init(&out, sizeof out);
+  const std::int32_t s = feedlane_arena_reserve(a, &what, timeout_ns, &out, e);
+  if (s != FEEDLANE_OK) return s;
+  auto* numbers = static_cast<std::int64_t*>(out.tensors[0].data);
   for (std::int64_t i = 0; i < count; i++) numbers[i] = first + i;
+  return s;
+}
+
+// Reserves and publishes.
+inline std::int32_t put(feedlane_arena* a, const std::string& key, std::int64_t first, std::int64_t count = 16,
+                        std::int64_t timeout_ns = patience_ns, feedlane_error* e = nullptr, bool is_pinned = false) {
+  feedlane_batch batch;
+  if (const std::int32_t s = reserve(a, key, first, count, timeout_ns, batch, e, is_pinned); s != FEEDLANE_OK) return s;
   const std::int32_t s = feedlane_arena_publish(a, batch.token, timeout_ns, e);
   if (s != FEEDLANE_OK) (void)feedlane_batch_release(a, batch.token);
   return s;
