@@ -103,7 +103,8 @@ FEEDLANE_API int32_t feedlane_arena_create(const feedlane_arena_config *config, 
 /**
  * Returns a connected socket for one member, which may belong to any user. The caller passes `*fd` to the member and
  * closes it.
- *  - E_LIMIT: there are config.members members already.
+ *  - E_LIMIT: there are config.members members already, or too many that have ended have left entries that may not be
+ *    evicted.
  *  - E_STATE: `a` is not the owner's.
  *  - E_MEMORY, E_OS: a resource of the system is missing.
  *
@@ -115,7 +116,8 @@ FEEDLANE_API int32_t feedlane_arena_offer(feedlane_arena *a, int32_t *fd, feedla
  * ownership of `fd` in every case.
  *  - TIMEOUT: the owner did not answer in time.
  *  - E_PEER_DEAD: there is no owner.
- *  - E_LIMIT: there are config.members members already.
+ *  - E_LIMIT: there are config.members members already, or too many that have ended have left entries that may not be
+ *    evicted.
  *  - E_STATE: the owner belongs to another user, and `path` was passed.
  *  - E_ABI, E_CORRUPT: the owner's library lays out memory differently, or its message is invalid.
  *

@@ -81,6 +81,7 @@ Status Owner::make_peer(std::unique_ptr<Peer>& peer, Error& error) {
   peer = std::make_unique<Peer>(next_number_, plan_);
   if (s == FEEDLANE_OK) s = peer->create(files_, error);
   if (s == FEEDLANE_OK) s = store_->memory.open(peer->segment, error);
+  if (s == FEEDLANE_E_LIMIT && store_->evict_segment()) s = store_->memory.open(peer->segment, error);
   return s;
 }
 

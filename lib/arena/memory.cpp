@@ -23,7 +23,8 @@ Status Memory::open(std::uint32_t& segment, Error& error) {
   const auto it = std::find_if(segments_.begin(), segments_.end(), [](const Segment& s) { return !s.is_open; });
   if (it == segments_.end() || !extents_.has_room(1))
     return error.refuse(FEEDLANE_E_LIMIT, "arena", segments_.size(), segments_.size() + 1,
-                        "{} members, most of which have ended, have entries: drop some", segments_.size());
+                        "{} members, most of which have ended, have entries that may not be evicted: drop some",
+                        segments_.size());
   os::Fd memory, readable;
   Status s = os::create_memfd("feedlane-arena", plan_.payload_bytes, memory, error);
   if (s == FEEDLANE_OK) s = os::open_for_reading(memory.get(), readable, error);

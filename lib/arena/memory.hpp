@@ -30,6 +30,11 @@ class Memory {
   Status open(std::uint32_t& segment, Error& error);
   // Its member is gone. The segment stays as long as parts of it are in use.
   void orphan(std::uint32_t segment);
+  // Whether its member is gone, and parts of it are in use.
+  [[nodiscard]] bool is_orphan(std::uint32_t segment) const {
+    return segments_[segment].is_open && segments_[segment].is_orphan;
+  }
+  [[nodiscard]] std::uint32_t segments() const { return static_cast<std::uint32_t>(segments_.size()); }
   [[nodiscard]] std::uint32_t generation(std::uint32_t segment) const { return segments_[segment].generation; }
   // nullptr: there is no such segment.
   [[nodiscard]] const os::Fd* readable(std::uint32_t segment, std::uint32_t generation) const;

@@ -33,6 +33,7 @@ class Recency {
       sink(place);
     }
   }
+  [[nodiscard]] bool contains(std::uint32_t entry) const { return places_[entry] != none; }
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(heap_.size()); }
   // The entry whose last known use is the earliest. There is one.
   [[nodiscard]] std::uint32_t front() const { return heap_.front(); }

@@ -96,6 +96,21 @@ std::uint64_t Store::last_use(std::uint32_t entry, std::uint64_t now) const {
   return used;
 }
 
+// False: a member uses it.
+bool Store::evict(std::uint32_t entry) {
+  index_.begin_change();
+  index_.retire(entry);
+  const bool is_used = is_leased(index_.id(entry));
+  if (is_used) index_.restore(entry);
+  else index_.unlink(entry);
+  index_.end_change();
+  if (is_used) return false;
+  recency_.remove(entry);
+  free(entry);
+  evicted_++;
+  return true;
+}
+
 bool Store::evict_one() {
   const auto now = static_cast<std::uint64_t>(os::QuickClock::now_ns());
   for (std::uint32_t left = 2 * recency_.size(); left > 0; left--) {
@@ -104,27 +119,37 @@ bool Store::evict_one() {
       recency_.renew_front(used);
       continue;
     }
-    const EntryId id = index_.id(entry);
-    if (is_leased(id)) {
+    if (is_leased(index_.id(entry))) {
       recency_.renew_front(now);
       continue;
     }
-    index_.begin_change();
-    index_.retire(entry);
-    if (is_leased(id)) {  // since the first look
-      index_.restore(entry);
-      index_.end_change();
-      recency_.renew_front(now);
-      continue;
-    }
-    index_.unlink(entry);
-    index_.end_change();
-    recency_.remove(entry);
-    free(entry);
-    evicted_++;
-    return true;
+    if (evict(entry)) return true;
+    recency_.renew_front(now);
   }
   return false;
+}
+
+bool Store::evict_segment() {
+  if (!may_evict_) return false;
+  const auto extent_of = [this](std::uint32_t entry) -> const Extents::Extent& {
+    return memory.at(infos_[entry].extent);
+  };
+  const auto entries = static_cast<std::uint32_t>(infos_.size());
+  std::vector<std::uint64_t> evictable(memory.segments());
+  for (std::uint32_t e = 0; e < entries; e++)
+    if (recency_.contains(e)) evictable[extent_of(e).segment] += extent_of(e).bytes;
+  for (;;) {
+    std::uint32_t least = Memory::none;
+    for (std::uint32_t s = 0; s < evictable.size(); s++)
+      if (memory.is_orphan(s) && evictable[s] != 0 && evictable[s] == memory.extents().used_bytes(s) &&
+          (least == Memory::none || evictable[s] < evictable[least]))
+        least = s;
+    if (least == Memory::none) return false;
+    evictable[least] = 0;
+    for (std::uint32_t e = 0; e < entries; e++)
+      if (recency_.contains(e) && extent_of(e).segment == least && !evict(e)) break;
+    if (!memory.is_orphan(least)) return true;
+  }
 }
 
 std::uint64_t Store::granted_bytes() const {

@@ -46,6 +46,9 @@ class Store {
   // Takes memory of the member's segment. Frees what it may and, if `may_move`, evicts. Statuses: see Memory::take.
   Status find_memory(const Peer& peer, std::uint64_t bytes, bool may_move, std::uint32_t& extent);
   [[nodiscard]] bool may_evict() const { return may_evict_ && recency_.size() != 0; }
+  // Evicts all entries of a member that has ended, so that a new member may have its segment: of the one with the fewest
+  // bytes. False: each has an entry that must stay.
+  bool evict_segment();
   // Memory that members have for their next puts.
   [[nodiscard]] std::uint64_t granted_bytes() const;
   // Frees retired entries that nobody uses any more. True: there was one.
@@ -60,6 +63,7 @@ class Store {
   };
   void settle(std::uint32_t entry);
   void free(std::uint32_t entry);
+  bool evict(std::uint32_t entry);
   bool evict_one();
   [[nodiscard]] bool is_leased(EntryId id) const;
   [[nodiscard]] std::uint64_t last_use(std::uint32_t entry, std::uint64_t now) const;

@@ -167,6 +167,43 @@ TEST_CASE("a full arena evicts the least recently used, but nothing that is leas
   CHECK(feedlane_batch_release(a.get(), leased.token) == FEEDLANE_OK);
 }
 
+// promise: arena-evict
+TEST_CASE("entries of any number of members that have ended keep no other from joining, but those that must stay do") {
+  auto config = config_of(4 * mib);
+  config.members = 1;
+  const Arena a = create(config);
+  const auto put_by_another = [&](const std::string& key, bool is_pinned) {
+    Member member(a.get(), [&](feedlane_arena* m, Findings& f) {
+      EXPECT(f, put(m, key, 1, 16, patience_ns, nullptr, is_pinned) == FEEDLANE_OK);
+    });
+    const Serving serving(a.get());
+    REQUIRE(member.finish() == "");
+    REQUIRE(eventually([&] { return stats_of(a.get()).members == 1; }));
+  };
+  put_by_another("held", false);
+  feedlane_batch held;
+  REQUIRE(get(a.get(), "held", held) == FEEDLANE_OK);
+  for (int i = 0; i < 100; i++) put_by_another(std::to_string(i), false);
+  CHECK(look(a.get(), "99", 0) == 1);
+  CHECK(look(a.get(), "held", 0) == 1);
+  CHECK(feedlane_batch_release(a.get(), held.token) == FEEDLANE_OK);
+  std::int32_t fd = -1, pinned = 0;
+  Error e;
+  for (std::int32_t s = FEEDLANE_OK; pinned < 100; pinned++) {
+    if ((s = feedlane_arena_offer(a.get(), &fd, &e)) != FEEDLANE_OK) {
+      CHECK(s == FEEDLANE_E_LIMIT);
+      break;
+    }
+    (void)::close(fd);  // nobody joins
+    REQUIRE(eventually(
+        [&] { return feedlane_arena_receive(a.get(), 0, nullptr, nullptr), stats_of(a.get()).members == 1; }));
+    put_by_another("pinned" + std::to_string(pinned), true);
+  }
+  CHECK(pinned < 100);
+  CHECK(e.says("may not be evicted"));
+  CHECK(look(a.get(), "pinned0", 0) == 1);
+}
+
 // promise: arena-full
 TEST_CASE("a put into a full arena waits, or fails with both numbers") {
   Error e;
