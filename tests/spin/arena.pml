@@ -31,12 +31,12 @@
  * code: lib/arena/store.cpp Store::remove ef872503
  * code: lib/arena/store.cpp Store::settle 10adb33e
  * code: lib/arena/store.cpp Store::reclaim 95bdf991
- * code: lib/arena/owner.cpp Owner::publish 17995f64
+ * code: lib/arena/owner.cpp Owner::publish 6001fc5a
  * code: lib/arena/owner.cpp Owner::want_key 1699c167
  * code: lib/arena/owner.cpp Owner::drop_key 03a1c6f7
  * code: lib/arena/admission.cpp Owner::bury_ended f8284f01
  * code: lib/arena/wants.hpp add 0c3dca41
- * code: lib/arena/wants.hpp fulfil e81634f0
+ * code: lib/arena/wants.hpp fulfil b65cbd5d
  * code: lib/arena/wants.hpp give_up 02857ba2
  * code: lib/arena/wants.hpp end 28a90f85
  */
@@ -216,7 +216,7 @@ inline serve(m) {                                     /* Owner::process */
     :: request == publish ->
       sent[m]--;
       use = ENTRY; generation = value; live = value;  /* Index::publish */
-      maker = NOBODY; maker_ticket = 0;
+      if :: maker == m -> maker = NOBODY; maker_ticket = 0 :: else fi;
       fulfil(0); fulfil(1)
     fi;
     request = want; value = 0
