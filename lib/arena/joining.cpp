@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a member joins an arena, and maps the segments of others.
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <span>
@@ -15,6 +16,10 @@ namespace {
 constexpr greeting::Expected expected{welcome_magic, shm::arena_layout_hash, welcome_fds, "owner of an arena"};
 
 Status check_payload(int fd, std::uint64_t needed, Error& error) {
+  constexpr int needed_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (const int seals = os::get_seals(fd); seals < 0 || (seals & needed_seals) != needed_seals)
+    return error.refuse(FEEDLANE_E_CORRUPT, "seals", seals, needed_seals,
+                        "a payload segment has seals {} instead of {}", seals, needed_seals);
   std::uint64_t bytes = 0;
   if (const Status s = os::file_size(fd, bytes, error); s != FEEDLANE_OK) return s;
   if (bytes == needed) return FEEDLANE_OK;
