@@ -4,9 +4,11 @@
 
 A folder of JPEGs (photographs.py) is decoded and resized by Pillow, 64 in a batch, by a feedlane.Loader. Alternating rounds:
   decoding   one trial of one epoch, without an arena
-  trials     eight trials of three epochs, each in its own process, one after another, over feedlane.cached() and one new arena
-Processor time is that of the epochs in each process, and of the arena's owner from first to last; what an interpreter takes to
-start and to import is not counted. Every batch of the trials must have the bytes of the batch that decoding makes. Skips (77)
+  trials     eight trials of three epochs, one after another, over feedlane.cached() and one new arena
+Each trial is a process of its own. Processor time is that of its epochs, and of the arena's owner from first to last; what an
+interpreter takes to start and to import is not counted. All trials run with MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_
+raised: otherwise the layout of the heap decides by chance whether each picture's memory goes back to the system, which makes
+decoding up to 1.5 times as slow. Every batch of the trials must have the bytes of the batch that decoding makes. Skips (77)
 without Pillow or the photographs.
 
 Usage: cached_trials.py [--pictures N] [--trials N] [--epochs N] [--rounds N] [--json]"""
@@ -51,7 +53,7 @@ class Pictures:
             return np.asarray(picture.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)), index
 
 
-def run(dataset, epochs, digests=None):
+def run(dataset, epochs, digests):
     """Seconds of processor time of this process. Appends a digest of each batch of one more epoch, which does not count."""
     with feedlane.Loader(dataset, batch_size=BATCH, shuffle=True, seed=1) as loader:
         began = time.process_time()
@@ -59,15 +61,15 @@ def run(dataset, epochs, digests=None):
             for _ in loader:
                 pass
         seconds = time.process_time() - began
-        if digests is not None:
-            for pictures, labels in loader:
-                digests.append(zlib.crc32(np.asarray(labels), zlib.crc32(np.asarray(pictures))))
+        for pictures, labels in loader:
+            digests.append(zlib.crc32(np.asarray(labels), zlib.crc32(np.asarray(pictures))))
         return seconds
 
 
 def trial(paths, arena, epochs, results):
     digests = []
-    results.send((run(feedlane.cached(Pictures(paths), arena), epochs, digests), digests))
+    dataset = Pictures(paths) if arena is None else feedlane.cached(Pictures(paths), arena)
+    results.send((run(dataset, epochs, digests), digests))
 
 
 def in_process(*arguments):
@@ -95,11 +97,11 @@ def main():
             print("skipped: no photographs:", missing)
             return 77
         paths = sorted(str(path) for path in pathlib.Path(folder, "pictures").rglob("*.jpg"))
-        decoded = []
-        run(Pictures(paths), chosen.epochs, decoded)
+        os.environ |= {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
+        _, decoded = in_process(paths, None, chosen.epochs)
 
         def decoding():
-            return run(Pictures(paths), 1)
+            return in_process(paths, None, 1)[0]
 
         def trials():
             path = os.path.join(folder, "arena")
