@@ -206,10 +206,11 @@ Owner::Result Owner::want_memory(Peer& peer, const shm::ArenaRequest& request) {
   const std::uint64_t room = (most_granted - std::min(most_granted, store_->granted_bytes())) & ~(Extents::unit - 1);
   if (request.bytes <= most && waits_.empty()) {
     const bool moves = MemoryWaits::may_move(*store_, peer, request.bytes);
+    const bool may_wait = is_ahead || when_full_ != FEEDLANE_FULL_FAIL;
     const std::uint64_t more = std::min({request.more, room, most & ~(Extents::unit - 1)});
     if (more > request.bytes) s = store_->find_memory(peer, more, moves, extent);
     if (s != FEEDLANE_OK && (request.bytes <= room || !is_ahead))
-      s = store_->find_memory(peer, request.bytes, moves, extent);
+      s = store_->find_memory(peer, request.bytes, moves || !may_wait, extent);
   }
   if (s == FEEDLANE_OK) {
     grant(peer, request.ticket, extent);

@@ -229,6 +229,28 @@ TEST_CASE("a put into a full arena waits, or fails with both numbers") {
 }
 
 // promise: arena-full
+TEST_CASE("a put that may not wait gets the free memory of another member") {
+  const Arena a = create(mib, FEEDLANE_FULL_FAIL);
+  const Serving serving(a.get());
+  Pipe done;
+  const std::int32_t fd = offer(a.get());
+  Child member({fd, done.fds[0]}, [&](Findings& f) {
+    feedlane_arena* m = nullptr;
+    EXPECT(f, feedlane_arena_join(fd, nullptr, patience_ns, &m, nullptr) == FEEDLANE_OK);
+    EXPECT(f, put(m, "member's", 1, quarter) == FEEDLANE_OK);
+    EXPECT(f, put(m, "put", 1) == FEEDLANE_OK);
+    char byte;
+    EXPECT(f, ::read(done.fds[0], &byte, 1) == 1);
+  });
+  (void)::close(fd);
+  CHECK(look(a.get(), "put") == 1);
+  REQUIRE(feedlane_arena_drop(a.get(), "member's", 8, patience_ns, nullptr) == FEEDLANE_OK);
+  for (const char* key : {"0", "1", "2", "3"}) CHECK(put(a.get(), key, 1, quarter, 0) == FEEDLANE_OK);
+  CHECK(::write(done.fds[1], "x", 1) == 1);
+  CHECK(member.finish() == "");
+}
+
+// promise: arena-full
 TEST_CASE("a put that waits for memory gets it when another process releases a batch") {
   const Arena a = create(mib, FEEDLANE_FULL_WAIT);
   for (int i = 0; i < 4; i++) REQUIRE(put(a.get(), std::to_string(i), i, quarter, 0) == FEEDLANE_OK);
