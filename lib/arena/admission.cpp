@@ -222,6 +222,7 @@ void Owner::answer_segment(const Peer& peer, const SegmentRequest& request) cons
 void Owner::cut_off(Peer& peer, const char* why) {
   if (peer.state == Peer::State::cut_off) return;
   peer.state = Peer::State::cut_off;
+  peer.is_blocked = false;
   peer.tell_cut_off();
   report(FEEDLANE_EVENT_CONSUMER_EVICTED, peer, why);
   needs_clean_up_ = true;

@@ -6,7 +6,8 @@
 
 namespace feedlane::arena {
 
-Extents::Extents(std::uint32_t segments, std::uint32_t most) : extents_(most), heads_(segments) {
+Extents::Extents(std::uint32_t segments, std::uint32_t most) : heads_(segments) {
+  extents_.reserve(most);
   for (Head& head : heads_)
     for (Lists& lists : head.lists) {
       lists.first.fill(none);
@@ -31,7 +32,10 @@ std::uint32_t Extents::class_for(std::uint64_t bytes) {
 
 std::uint32_t Extents::make() {
   count_++;
-  if (unused_ == none) return fresh_++;
+  if (unused_ == none) {
+    extents_.emplace_back();
+    return static_cast<std::uint32_t>(extents_.size() - 1);
+  }
   const std::uint32_t extent = unused_;
   unused_ = extents_[extent].next;
   return extent;

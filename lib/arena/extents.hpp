@@ -30,7 +30,7 @@ class Extents {
     ExtentKind kind = ExtentKind::used;
   };
 
-  // Reserves memory for `most` extents; no other function allocates.
+  // Reserves addresses for `most` extents, which take memory once they are used; no other function allocates.
   Extents(std::uint32_t segments, std::uint32_t most);
 
   // The segment becomes one hole.
@@ -38,7 +38,7 @@ class Extents {
   // All extents of the segment are holes, or free and dropped.
   void close(std::uint32_t segment);
   // Whether a function that makes `more` extents of one would succeed.
-  [[nodiscard]] bool has_room(std::uint32_t more) const { return count_ + more <= extents_.size(); }
+  [[nodiscard]] bool has_room(std::uint32_t more) const { return count_ + more <= extents_.capacity(); }
 
   [[nodiscard]] const Extent& at(std::uint32_t extent) const { return extents_[extent]; }
   // Takes `bytes` of a free extent of the segment. none: there is no such extent. Needs room for 1 extent.
@@ -96,10 +96,9 @@ class Extents {
   void join(std::uint32_t extent);
   void absorb_next(std::uint32_t extent);
 
-  std::vector<Extent> extents_;
+  std::vector<Extent> extents_;  // that exist, or have existed; never beyond its capacity
   std::vector<Head> heads_;
   std::uint32_t unused_ = none;  // list of extents that do not exist, through `next`
-  std::uint32_t fresh_ = 0;      // extents from here on were never used
   std::uint32_t count_ = 0;
   std::uint64_t used_bytes_ = 0;
 };

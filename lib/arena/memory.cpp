@@ -10,13 +10,23 @@
 #include "os/memfd.hpp"
 
 namespace feedlane::arena {
+namespace {
+
+// Enough that no member can use up the extents that others need. An entry, or a part of a grant, has at most two free
+// extents and a hole between them behind it; further free extents consist of pages, and each has a hole behind it.
+std::uint32_t most_extents(const shm::ArenaGeometry& g) {
+  const std::uint64_t in_use = g.entries + std::uint64_t{g.members} * Memory::most_parts(g) + g.segments;
+  const std::uint64_t most =
+      std::min(4 * in_use + 2 * g.bytes / Extents::page, 2 * g.bytes / Extents::unit + 2 * g.segments);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, UINT32_MAX - 1));
+}
+
+}  // namespace
 
 Memory::Memory(const shm::ArenaPlan& plan, const os::SystemFiles& files)
     : plan_(plan),
       files_(files),
-      // An entry or a grant has at most one free extent and one hole behind it, and a free extent of which pages are
-      // taken leaves two parts.
-      extents_(plan.geometry.segments, 4 * (plan.geometry.entries + 64 * plan.geometry.segments)),
+      extents_(plan.geometry.segments, most_extents(plan.geometry)),
       segments_(plan.geometry.segments) {}
 
 Status Memory::open(std::uint32_t& segment, Error& error) {

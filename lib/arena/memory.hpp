@@ -24,6 +24,12 @@ class Memory {
  public:
   static constexpr std::uint32_t none = UINT32_MAX;
 
+  // How many parts the memory that one member was granted may have. A member that follows the rules has at most its
+  // reservations, and what its rings and its queues hold, between two of them.
+  static constexpr std::uint32_t most_parts(const shm::ArenaGeometry& g) {
+    return 2 * (g.leases + 4 * shm::arena_ring_capacity);
+  }
+
   Memory(const shm::ArenaPlan& plan, const os::SystemFiles& files);
 
   // Creates a segment for a member. E_LIMIT: there are too many.

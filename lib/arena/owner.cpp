@@ -176,7 +176,10 @@ std::uint32_t Owner::cut_grant(Peer& peer, std::uint64_t offset, std::uint64_t b
   const std::uint64_t end = store_->memory.at(grant).offset + store_->memory.at(grant).bytes;
   const bool has_front = store_->memory.at(grant).offset != offset;
   const bool has_rest = offset + bytes != end;
-  if (has_front && has_rest) reserve_one(peer.grants);
+  if (has_front && has_rest) {
+    if (peer.grants.size() >= Memory::most_parts(plan_.geometry)) return Memory::none;
+    reserve_one(peer.grants);
+  }
   const std::uint32_t part = store_->memory.cut(grant, offset, bytes);
   if (is_short = part == Memory::none; is_short) return part;
   if (!has_front) peer.grants.erase(it);
@@ -195,7 +198,8 @@ Owner::Result Owner::give_back(Peer& peer, const shm::ArenaRequest& request) {
 
 Owner::Result Owner::want_memory(Peer& peer, const shm::ArenaRequest& request) {
   const std::uint64_t most = plan_.largest_entry() + Extents::page;
-  if (request.bytes == 0 || request.bytes % Extents::unit != 0 || request.more % Extents::unit != 0)
+  if (request.bytes == 0 || request.bytes % Extents::unit != 0 || request.more % Extents::unit != 0 ||
+      peer.grants.size() >= Memory::most_parts(plan_.geometry))
     return Result::invalid;
   reserve_one(peer.grants);
   const bool is_ahead = (request.flags & shm::arena_ahead) != 0;

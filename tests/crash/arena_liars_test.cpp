@@ -10,6 +10,7 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ring/spsc.hpp"
@@ -37,19 +38,22 @@ std::set<std::byte*> mapped(const char* name) {
 
 // What a member's process can write, found without asking the library.
 struct Inside {
-  Inside(feedlane_arena*, const std::set<std::byte*>& inherited_member, const std::set<std::byte*>& inherited_control) {
-    std::byte* member = only(shm::arena_member_name, inherited_member);
-    std::byte* control = only(shm::arena_control_name, inherited_control);
-    if (member == nullptr || control == nullptr) ::_exit(99);
+  // `inherited`: what was mapped before this process joined.
+  explicit Inside(const std::set<std::byte*>& inherited) {
+    std::byte* member = only(shm::arena_member_name, inherited);
+    std::byte* control = only(shm::arena_control_name, inherited);
+    std::byte* answers = only("feedlane-arena-answers", inherited);
+    if (member == nullptr || control == nullptr || answers == nullptr) ::_exit(99);
     feedlane::Error error;
     if (shm::make_arena_plan(*reinterpret_cast<shm::ArenaGeometry*>(control + sizeof(shm::SegmentHeader)), plan,
                              error) != FEEDLANE_OK)
       ::_exit(98);
+    words = reinterpret_cast<const shm::ArenaAnswers*>(answers + plan.answers);
     row = reinterpret_cast<shm::ArenaMemberRow*>(member + plan.row);
     leases = reinterpret_cast<shm::Word64*>(member + plan.leases);
     uses = reinterpret_cast<shm::Word64*>(member + plan.uses);
     requests = feedlane::ring::Producer(
-        {member + plan.request_cells, shm::arena_request_cell, shm::arena_ring_capacity}, 0, nullptr);
+        {member + plan.request_cells, shm::arena_request_cell, shm::arena_ring_capacity}, 0, &words->request_position);
   }
   static std::byte* only(const char* name, const std::set<std::byte*>& inherited) {
     std::byte* own = nullptr;
@@ -57,8 +61,12 @@ struct Inside {
       if (inherited.count(at) == 0) own = at;
     return own;
   }
+  // Waits for room; once this member is cut off there is none.
   void send(const shm::ArenaRequest& request) {
-    (void)requests.reserve(1);
+    while (requests.reserve(1) == 0) {
+      if (words->is_cut_off.load(std::memory_order_relaxed) != 0) return;
+      ring();
+    }
     std::memcpy(requests.message(0), &request, sizeof request);
     requests.commit(1);
   }
@@ -73,6 +81,7 @@ struct Inside {
   }
 
   shm::ArenaPlan plan;
+  const shm::ArenaAnswers* words = nullptr;
   shm::ArenaMemberRow* row = nullptr;
   shm::Word64* leases = nullptr;
   shm::Word64* uses = nullptr;
@@ -193,11 +202,11 @@ TEST_CASE("a member that lies is cut off and named, or harms nobody; nothing of 
     REQUIRE(put(a.get(), "good", 1) == FEEDLANE_OK);
     const std::int32_t fd = offer(a.get());
     Child liar({fd}, [&](Findings& f) {
-      const auto members = mapped(shm::arena_member_name), controls = mapped(shm::arena_control_name);
+      const auto inherited = mapped("feedlane-arena");
       feedlane_arena* m = nullptr;
       Error e;
       EXPECT(f, feedlane_arena_join(fd, nullptr, patience_ns, &m, &e) == FEEDLANE_OK);
-      Inside in(m, members, controls);
+      Inside in(inherited);
       lie.tell(in);
       Inside::ring();
       feedlane_batch batch;
@@ -241,4 +250,97 @@ TEST_CASE("a member that lies is cut off and named, or harms nobody; nothing of 
     CHECK(stats.leased == 0);
     CHECK(stats.waiting == 0);
   }
+}
+
+namespace {
+
+feedlane_arena_config narrow_config(std::uint64_t bytes, std::uint32_t entries) {
+  auto config = config_of(bytes, FEEDLANE_FULL_WAIT);
+  config.entries = entries;
+  config.members = 2;
+  return config;
+}
+
+// A member in a forked process, which does `run` and then lives until the end of the object.
+class Liar {
+ public:
+  Liar(feedlane_arena* owner, void (*run)(Inside&))
+      : fd_(offer(owner)), child_({fd_, said_.fds[1], done_.fds[0]}, [&](Findings& f) {
+          const auto inherited = mapped("feedlane-arena");
+          feedlane_arena* m = nullptr;
+          EXPECT(f, feedlane_arena_join(fd_, nullptr, patience_ns, &m, nullptr) == FEEDLANE_OK);
+          Inside in(inherited);
+          run(in);
+          EXPECT(f, ::write(said_.fds[1], "x", 1) == 1);
+          char byte;
+          (void)!::read(done_.fds[0], &byte, 1);
+          (void)::raise(SIGKILL);
+        }) {
+    (void)::close(fd_);
+  }
+  // The owner serves until `run` has returned, and then until nothing of it is pending.
+  bool await(feedlane_arena* owner) {
+    char byte;
+    std::thread reader([&] { (void)!::read(said_.fds[0], &byte, 1), (void)feedlane_loader_interrupt(owner); });
+    (void)feedlane_arena_receive(owner, patience_ns, nullptr, nullptr);
+    reader.join();
+    return comes_to_rest(owner);
+  }
+  void end() {
+    (void)!::write(done_.fds[1], "x", 1);
+    (void)child_.finish();
+  }
+  static bool comes_to_rest(feedlane_arena* owner) {
+    for (int looks = 0; looks < 1000; looks++) {
+      (void)feedlane_arena_receive(owner, 0, nullptr, nullptr);
+      if (feedlane_arena_arm(owner, nullptr) == FEEDLANE_OK) return true;
+    }
+    return false;
+  }
+
+ private:
+  Pipe said_, done_;
+  int fd_;
+  Child child_;
+};
+
+}  // namespace
+
+// promise: arena-liars
+TEST_CASE("a member that is cut off while its request waits for a free entry does not keep the owner awake") {
+  const Arena a = create(narrow_config(mib, 2));
+  for (const char* key : {"0", "1"}) REQUIRE(put(a.get(), key, 1) == FEEDLANE_OK);
+  Liar liar(a.get(), [](Inside& in) {
+    in.send(request(Kind::want_memory, 0, 4096));
+    in.send(request(Kind::publish, 0, 4096));
+    in.row->delivery_position.store(5);
+    Inside::ring();
+  });
+  CHECK(liar.await(a.get()));
+  CHECK(stats_of(a.get()).entries == 2);
+  REQUIRE(feedlane_arena_drop(a.get(), "0", 1, patience_ns, nullptr) == FEEDLANE_OK);
+  CHECK(Liar::comes_to_rest(a.get()));
+  liar.end();
+  CHECK(eventually([&] { return stats_of(a.get()).members == 1; }));
+  CHECK(stats_of(a.get()).entries == 1);
+}
+
+// promise: arena-liars
+TEST_CASE("a member that splits its memory into too many parts leaves others room, and none in use") {
+  const Arena a = create(narrow_config(16 * mib, 4));
+  REQUIRE(put(a.get(), "good", 1) == FEEDLANE_OK);
+  Liar liar(a.get(), [](Inside& in) {
+    constexpr std::uint64_t part = 5 * mib, unit = 256;
+    for (int i = 0; i < 3; i++) in.send(request(Kind::want_memory, 0, part));
+    for (std::uint64_t offset = 0; offset < 3 * part; offset += 2 * unit) {
+      in.send(request(Kind::give_back, offset, unit));
+    }
+    Inside::ring();
+  });
+  CHECK(liar.await(a.get()));
+  CHECK(put(a.get(), "good", 2, 16, 0) == FEEDLANE_OK);
+  CHECK(look(a.get(), "good") == 2);
+  liar.end();
+  CHECK(eventually([&] { return stats_of(a.get()).members == 1; }));
+  CHECK(look(a.get(), "good") == 2);
 }
