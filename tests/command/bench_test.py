@@ -132,6 +132,11 @@ class Bench(unittest.TestCase):
 
     def test_arena(self):
         rows, ratios = figures("arena", "--bytes", "4096", "1048576")
+        ended, rows = [row for row in rows if "ended_bytes" in row], [row for row in rows if "senders" in row]
+        self.assertEqual([row["ended_bytes"] for row in ended], [1 << 20, 256 << 20])
+        for row in ended:
+            self.check_positive(row, "owner_end_us", "process_end_us", "ratio")
+            self.assertIn(f"arena.{row['ended_bytes']}.end_over_poll", ratios)
         self.assertEqual([(row["bytes"], row["senders"]) for row in rows], [(n, s) for n in (4096, 1 << 20) for s in (1, 4)])
         for row in rows:
             self.check_positive(row, "entries_s", "gb_s", "copiers_gb_s", "ratio")

@@ -92,7 +92,15 @@ def arena():
                        lambda r: (size(r["bytes"]), r["senders"], number(r["entries_s"]), number(r["gb_s"]),
                                   number(r["copiers_gb_s"]), cell(r["ratio"]), cell(r["over_read_copiers"]),
                                   *(cell(r[name]) for name in ("put_to_receive_p50_us", "put_to_receive_p99_us", "get_p50_us",
-                                                               "get_p99_us"))))
+                                                               "get_p99_us"))),
+                       lambda r: "senders" in r)
+
+
+def arena_end():
+    return group_table("arena", ["memory of the owner", "its end to a waiting member, us", "end of a process to a poll of its pidfd, us",
+                                 "ratio"],
+                       lambda r: (size(r["ended_bytes"]), cell(r["owner_end_us"]), cell(r["process_end_us"]), cell(r["ratio"])),
+                       lambda r: "ended_bytes" in r)
 
 
 def loader():
@@ -236,7 +244,7 @@ def goals():
     return table(["what", "goal", "seen", ""], rows) if rows else MISSING
 
 
-TABLES = [taken, ring, latency, lanes, handoff, arena, loader, small, crowd, cpp, startup, torch, torch_search, torch_startup, images, python, rows, goals]
+TABLES = [taken, ring, latency, lanes, handoff, arena, arena_end, loader, small, crowd, cpp, startup, torch, torch_search, torch_startup, images, python, rows, goals]
 
 
 def render(page):

@@ -276,6 +276,7 @@ Report arena(const Options& options) {
     one.tell(options, report);
     more.tell(options, report);
   }
+  arena_end(options, report);
   return report;
 }
 

@@ -18,6 +18,8 @@ Report ring(const Options& options);
 Report handoff(const Options& options);
 // Gets of an entry of an arena, and entries from members to the owner, beside as many threads that copy.
 Report arena(const Options& options);
+// Adds how long a member takes to know of its owner's end.
+void arena_end(const Options& options, Report& report);
 // From nothing to the first batch, from epoch to epoch, and to the end.
 Report startup(const Options& options);
 // Copies to a GPU out of registered slots, beside other memory; and a training loop that hides them.
