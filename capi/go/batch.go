@@ -10,6 +10,7 @@ import "C"
 import (
 	"fmt"
 	"runtime"
+	"time"
 	"unsafe"
 )
 
@@ -36,13 +37,31 @@ func (b *Batch) finalize() {
 	}
 }
 
+// collect runs the garbage collector, which may release batches. It returns false if this was done often enough.
+func collect(collections *int) bool {
+	if *collections++; *collections > 3 {
+		return false
+	}
+	runtime.GC()
+	time.Sleep(time.Millisecond)
+	return true
+}
+
+// forget notes that the reference of b has ended. It returns false if that was so before.
+func (b *Batch) forget() bool {
+	if b.over.Swap(true) {
+		return false
+	}
+	runtime.SetFinalizer(b, nil)
+	return true
+}
+
 // Release gives the memory of the batch back to the workers. Do not use slices of it afterwards.
 //   - ErrStale: the batch was already released.
 func (b *Batch) Release() error {
-	if b.over.Swap(true) {
+	if !b.forget() {
 		return refuse(ErrStale, "batch %d of epoch %d was released before", b.Number(), b.Epoch())
 	}
-	runtime.SetFinalizer(b, nil)
 	if status := C.feedlane_batch_release(b.loader, b.c.token); status != C.FEEDLANE_OK {
 		return Status(status)
 	}

@@ -121,11 +121,11 @@ func (c *Config) sampler() (*Sampler, error) {
 	return Sequential(c.Dataset.Len())
 }
 
-// fields returns the table of fields in C memory.
-func (c *Config) fields(m *memory) (*C.feedlane_field, error) {
-	first := (*C.feedlane_field)(m.allocate(uintptr(len(c.Fields)), C.sizeof_feedlane_field))
-	for i := range c.Fields {
-		if err := c.Fields[i].fill(fieldAt(first, i), m); err != nil {
+// fieldTable returns a table of fields in C memory.
+func fieldTable(fields []Field, m *memory) (*C.feedlane_field, error) {
+	first := (*C.feedlane_field)(m.allocate(uintptr(len(fields)), C.sizeof_feedlane_field))
+	for i := range fields {
+		if err := fields[i].fill(fieldAt(first, i), m); err != nil {
 			return nil, err
 		}
 	}
@@ -144,7 +144,7 @@ func (c *Config) create() (l *C.feedlane_loader, dataset cgo.Handle, err error) 
 	to := (*C.feedlane_loader_config)(m.allocate(1, C.sizeof_feedlane_loader_config))
 	to.size = C.sizeof_feedlane_loader_config
 	to.sampler = sampler.c
-	if to.fields, err = c.fields(&m); err != nil {
+	if to.fields, err = fieldTable(c.Fields, &m); err != nil {
 		return nil, 0, err
 	}
 	if err := c.fill(to, &m); err != nil {

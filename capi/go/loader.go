@@ -17,7 +17,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 	"unsafe"
 )
 
@@ -276,10 +275,7 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 				continue
 			}
 		case C.FEEDLANE_SLOTS_HELD:
-			// The garbage collector may release batches.
-			if collections++; collections <= 3 {
-				runtime.GC()
-				time.Sleep(time.Millisecond)
+			if collect(&collections) {
 				continue
 			}
 		}

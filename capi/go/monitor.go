@@ -132,9 +132,14 @@ func (l *Loader) Event() (Event, error) {
 		return Event{}, err
 	}
 	defer l.leave()
+	return nextEvent(l.c)
+}
+
+// nextEvent returns the next event of a loader or an arena.
+func nextEvent(l *C.feedlane_loader) (Event, error) {
 	c := C.feedlane_event{size: C.sizeof_feedlane_event}
 	c.what.size = C.sizeof_feedlane_error
-	switch status := C.feedlane_loader_event(l.c, &c); status {
+	switch status := C.feedlane_loader_event(l, &c); status {
 	case C.FEEDLANE_OK:
 	case C.FEEDLANE_END:
 		return Event{}, io.EOF

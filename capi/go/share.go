@@ -140,13 +140,10 @@ func join(timeout time.Duration,
 	if err := checkABI(); err != nil {
 		return nil, err
 	}
-	if timeout == 0 {
-		timeout = time.Minute
-	}
 	var m memory
 	defer m.free()
 	out := newLoaderPointer(&m)
-	err := check(func(err *C.feedlane_error) C.int32_t { return call(C.int64_t(timeout), out, err, &m) })
+	err := check(func(err *C.feedlane_error) C.int32_t { return call(joinNanoseconds(timeout), out, err, &m) })
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +152,14 @@ func join(timeout time.Duration,
 		l.consumer = true
 	}
 	return l, err
+}
+
+// joinNanoseconds returns the timeout of a join. 0: 60 s.
+func joinNanoseconds(timeout time.Duration) C.int64_t {
+	if timeout == 0 {
+		timeout = time.Minute
+	}
+	return C.int64_t(timeout)
 }
 
 // NextEpoch returns the smallest epoch that Begin accepts on this consumer. Before the first Begin this is the feeder's

@@ -55,7 +55,7 @@ var past = time.Unix(1, 0)
 // wait sleeps until something may have happened, or until the context ends; then it returns the context's error. `arm`
 // prepares the sleep; if it returns another status than OK, the wait ends at once.
 func (w *waiter) wait(ctx context.Context, arm func() C.int32_t) error {
-	stop := w.watch(ctx)
+	stop := watch(ctx, w.end)
 	armed := false
 	// The poller drops events from before the first call of this function. arm checks again after that.
 	err := w.raw.Read(func(uintptr) bool {
@@ -65,7 +65,9 @@ func (w *waiter) wait(ctx context.Context, arm func() C.int32_t) error {
 		armed = arm() == C.FEEDLANE_OK
 		return !armed
 	})
-	stop()
+	if stop() {
+		_ = w.file.SetReadDeadline(time.Time{})
+	}
 	if ended := ctx.Err(); ended != nil {
 		return ended
 	}
@@ -75,25 +77,24 @@ func (w *waiter) wait(ctx context.Context, arm func() C.int32_t) error {
 	return nil
 }
 
-// watch ends the wait when the context ends, until the returned function is called.
-func (w *waiter) watch(ctx context.Context) (stop func()) {
+// watch calls end when the context ends, unless the returned function is called first. That function returns whether it
+// has called end.
+func watch(ctx context.Context, end func()) (stop func() bool) {
 	if ctx.Done() == nil {
-		return func() {}
+		return func() bool { return false }
 	}
-	over, ended := make(chan struct{}), make(chan struct{})
+	over, ended := make(chan struct{}), make(chan bool, 1)
 	go func() {
-		defer close(ended)
 		select {
 		case <-ctx.Done():
-			w.end()
+			end()
+			ended <- true
 		case <-over:
+			ended <- false
 		}
 	}()
-	return func() {
+	return func() bool {
 		close(over)
-		<-ended
-		if ctx.Err() != nil {
-			_ = w.file.SetReadDeadline(time.Time{})
-		}
+		return <-ended
 	}
 }

@@ -18,6 +18,8 @@ const ABI = C.FEEDLANE_ABI
 func Structs() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"feedlane_ahead":             reflect.TypeOf(C.feedlane_ahead{}),
+		"feedlane_arena_config":      reflect.TypeOf(C.feedlane_arena_config{}),
+		"feedlane_arena_stats":       reflect.TypeOf(C.feedlane_arena_stats{}),
 		"feedlane_batch":             reflect.TypeOf(C.feedlane_batch{}),
 		"feedlane_batch_record":      reflect.TypeOf(C.feedlane_batch_record{}),
 		"feedlane_consumer_config":   reflect.TypeOf(C.feedlane_consumer_config{}),
@@ -31,6 +33,7 @@ func Structs() map[string]reflect.Type {
 		"feedlane_histogram":         reflect.TypeOf(C.feedlane_histogram{}),
 		"feedlane_loader_config":     reflect.TypeOf(C.feedlane_loader_config{}),
 		"feedlane_loader_info":       reflect.TypeOf(C.feedlane_loader_info{}),
+		"feedlane_put":               reflect.TypeOf(C.feedlane_put{}),
 		"feedlane_rank":              reflect.TypeOf(C.feedlane_rank{}),
 		"feedlane_row":               reflect.TypeOf(C.feedlane_row{}),
 		"feedlane_sampler_callbacks": reflect.TypeOf(C.feedlane_sampler_callbacks{}),
