@@ -77,6 +77,7 @@ function write_functions(io, record)
         call = join(vcat("(:$name, libfeedlane)", result, tuple, names), ", ")
         println(io, name, "(", join(names, ", "), ") =\n    ccall(", call, ")")
         JSON.get(signature, "waits") && write_gc_safe(io, name, names, types, call)
+        JSON.get(signature, "waits") && startswith(name, "feedlane_arena_") && write_threaded(io, name, names, types, call)
     end
 end
 
@@ -87,6 +88,11 @@ function write_gc_safe(io, name, names, types, call)
     println(io, "    status = ccall(", call, ")")
     println(io, "    ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)")
     println(io, "    return status\nend")
+end
+
+"The same in a thread of libuv, while other tasks run. Arguments are as in C."
+function write_threaded(io, name, names, types, call)
+    println(io, name, "_threaded(", join(names .* "::" .* types, ", "), ") =\n    @threadcall(", call, ")")
 end
 
 function main(record_path, folder=joinpath(@__DIR__, "..", "src", "LibFeedlane"))

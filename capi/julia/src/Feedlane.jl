@@ -29,13 +29,15 @@ include("samplers.jl")
 include("start.jl")
 include("config.jl")
 include("loader.jl")
+include("arena.jl")
+include("entries.jl")
 include("monitor.jl")
 include("observe.jl")
 include("share.jl")
 include("worker.jl")
 
-export Loader, Batch, BatchArray, FeedlaneError, Sampler
-export keep, release!, next!, begin!, join_feeder
+export Loader, Arena, Batch, BatchArray, FeedlaneError, Sampler
+export keep, release!, next!, begin!, join_feeder, join_arena
 export sequential_sampler, random_sampler, subset_sampler, weighted_sampler, distributed_sampler, batch_sampler,
        tokens_sampler, mixture_sampler
 

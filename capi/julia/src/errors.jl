@@ -47,8 +47,9 @@ struct Report
     detail::Vector{UInt8}
 end
 
-function Report()
-    detail = Vector{UInt8}(undef, DETAIL_BYTES)
+"`bytes`: room for the detail."
+function Report(bytes=DETAIL_BYTES)
+    detail = Vector{UInt8}(undef, bytes)
     return Report(struct_of(L.feedlane_error; detail=pointer(detail), detail_cap=length(detail)), detail)
 end
 

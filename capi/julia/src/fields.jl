@@ -50,14 +50,14 @@ function field_of(spec::Spec{T,N}, name::Ptr{UInt8}) where {T,N}
     return L.feedlane_field(sizeof(L.feedlane_field), name, dtype_of(T), N, shape)
 end
 
-"The names and specs of the fields that the trainer declared, from the worker's info."
-function specs_of(fields::Ptr{L.feedlane_field}, count)
+"The names and specs of the fields that the trainer declared, from the worker's info, or of the tensors of an entry."
+function specs_of(fields::Ptr, count)
     list = [unsafe_load(fields, k) for k in 1:count]
     texts = [unsafe_string(field.name) for field in list]
     specs = map(texts, list) do text, field
         Spec{type_of(field.dtype),Int(field.ndim)}(text, ntuple(k -> Int(field.shape[field.ndim - k + 1]), field.ndim))
     end
-    names = all(all(isdigit, text) for text in texts) ? nothing : Tuple(Symbol.(texts))
+    names = all(text -> all(isdigit, text), texts) || !allunique(texts) ? nothing : Tuple(Symbol.(texts))
     return names, Tuple(specs)
 end
 

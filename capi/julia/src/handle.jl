@@ -51,7 +51,7 @@ mutable struct Handle
     end
 end
 
-const CLOSED = "the loader is closed"
+const CLOSED = "the loader or arena is closed"
 
 "Takes a reference for the duration of a call. `leave` releases it."
 function enter(handle::Handle)
@@ -117,7 +117,10 @@ end
 function finish(handle::Handle)
     handle.current === nothing || release(handle.current)
     address, handle.address = handle.address, Ptr{L.feedlane_loader}(C_NULL)
-    address == C_NULL || L.feedlane_loader_unref(address)
+    if address != C_NULL
+        L.feedlane_loader_close(address)   # ends a task that serves an arena
+        L.feedlane_loader_unref(address)
+    end
     waiter = handle.waiter
     waiter === nothing || @async close(waiter)   # finalizers must not switch tasks
     return nothing

@@ -162,21 +162,21 @@ end
 
 const COLLECTIONS = 4
 
-"As `wait_next`. If every slot is held, it first collects batches that are unreachable."
-function wait_collecting(loader::Loader, address, timeout)
-    status = wait_next(loader, address, timeout)
+"Calls `f` until its outcome is not SLOTS_HELD. Before each further call it collects batches that are unreachable."
+function collecting(f)
+    status = f()
     for round in 1:COLLECTIONS
         status == L.FEEDLANE_SLOTS_HELD || break
         GC.gc(round > 1)
         round > 1 && sleep(0.001)   # time for finalizers of other threads
-        status = wait_next(loader, address, timeout)
+        status = f()
     end
     return status
 end
 
 "The status of the next batch. If it is OK, the loader's `raw` is filled in."
 take_next(loader::Loader, timeout) =
-    GC.@preserve loader driving(address -> wait_collecting(loader, address, timeout), loader.handle)
+    GC.@preserve loader driving(address -> collecting(() -> wait_next(loader, address, timeout)), loader.handle)
 
 function batch_of(loader::Loader{names,A}) where {names,A}
     raw = loader.raw[]

@@ -100,11 +100,12 @@ const EVENTS = (:warning, :worker_died, :worker_started, :worker_wanted, :quaran
 
 """
     Feedlane.events(loader)
+    Feedlane.events(arena)
 
 The events since the last call, oldest first: named tuples of `kind` (a symbol), `text`, `worker`, `batch`, `sample`
 (from 1, or `nothing`), `time_ns` and `lost`. Any task may call it.
 """
-events(loader::Loader) = calling(loader.handle) do address
+events(source::Union{Loader,Arena}) = calling(source.handle) do address
     list = NamedTuple[]
     out = struct_of(L.feedlane_event)
     while check(L.feedlane_loader_event(address, out)) == L.FEEDLANE_OK

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # Kills, Ctrl-C, ends of all kinds, several tasks, and finalizers.
-const SIGINT, SIGKILL = 2, 9
 
 @testset "worker_killed" begin
     expected = contents_of_epoch(Loader(Slow(60, 1, 0.002); batchsize=5, shuffle=true, seed=5))

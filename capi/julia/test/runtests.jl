@@ -5,7 +5,7 @@
 include("support.jl")
 
 @testset "Feedlane" begin
-    for part in (isempty(ARGS) ? ("record", "same", "errors", "batches", "life", "observe", "share", "orders") : ARGS)
+    for part in (isempty(ARGS) ? ("record", "same", "errors", "batches", "life", "observe", "share", "arena", "orders") : ARGS)
         include(part * ".jl")
     end
 end

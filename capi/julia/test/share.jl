@@ -28,17 +28,11 @@ consumer_program(place) = """
     close(consumer)
     """
 
-"A consumer's process, with the place as descriptor 3. Julia passes on standard streams only, so the shell moves it there."
+"A consumer's process, with the place as descriptor 3."
 function start_consumer(place)
-    path, file = mktemp()
-    write(file, "include($(repr(joinpath(@__DIR__, "support.jl"))))\n", consumer_program("RawFD(3)"))
-    close(file)
-    output = Pipe()
-    command = `sh -c 'exec "$@" 3<&0 </dev/null' sh $(Feedlane.julia_command()) $path`
-    process = run(pipeline(ignorestatus(command); stdin=place.fd, stdout=output, stderr=stderr); wait=false)
-    close(output.in)
+    consumer = program_with(place.fd, consumer_program("RawFD(3)"))
     close(place)
-    return Program(process, output)
+    return consumer
 end
 
 function serve_all(loader)
@@ -47,14 +41,6 @@ function serve_all(loader)
         @test Feedlane.serve(loader)
     end
     @test Feedlane.serve(loader; timeout=300)   # all have left
-end
-
-"The lines that a consumer prints, which ends without an error."
-function lines_of(consumer)
-    lines = readlines(consumer.output)
-    wait(consumer.process)
-    @test consumer.process.exitcode == 0
-    return lines
 end
 
 "What a consumer prints that gets these batches of each epoch."

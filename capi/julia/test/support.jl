@@ -33,6 +33,7 @@ function gone(pid)
 end
 gone_soon(pids, seconds=1.0) = soon(() -> all(gone, pids), seconds)
 
+const SIGINT, SIGKILL = 2, 9
 kill_process(pid, signal) = ccall(:kill, Cint, (Cint, Cint), pid, signal)
 pids(loader) = [worker.pid for worker in Feedlane.workers(loader)]
 
@@ -74,6 +75,26 @@ function program(body; flags=``)
     process = run(pipeline(ignorestatus(command); stdout=output, stderr=devnull); wait=false)
     close(output.in)
     return Program(process, output)
+end
+
+"A program whose descriptor 3 is `fd`. Julia passes on standard streams only, so the shell moves it there."
+function program_with(fd, body)
+    path, file = mktemp()
+    write(file, "include($(repr(joinpath(@__DIR__, "support.jl"))))\n", body)
+    close(file)
+    output = Pipe()
+    command = `sh -c 'exec "$@" 3<&0 </dev/null' sh $(Feedlane.julia_command()) $path`
+    process = run(pipeline(ignorestatus(command); stdin=fd, stdout=output, stderr=stderr); wait=false)
+    close(output.in)
+    return Program(process, output)
+end
+
+"The lines that a program prints, which ends without an error."
+function lines_of(program)
+    lines = readlines(program.output)
+    wait(program.process)
+    @test program.process.exitcode == 0
+    return lines
 end
 
 "The numbers of a line that the program prints."

@@ -30,6 +30,8 @@ function feedlane_arena_join_gc_safe(fd::Int32, path::Cstring, timeout_ns::Int64
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_arena_join_threaded(fd::Int32, path::Cstring, timeout_ns::Int64, out::Ptr{Ptr{feedlane_loader}}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_arena_join, libfeedlane), Int32, (Int32, Cstring, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), fd, path, timeout_ns, out, err)
 feedlane_arena_reserve(a, put, timeout_ns, out, err) =
     ccall((:feedlane_arena_reserve, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_put}, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), a, put, timeout_ns, out, err)
 function feedlane_arena_reserve_gc_safe(a::Ptr{feedlane_loader}, put::Ptr{feedlane_put}, timeout_ns::Int64, out::Ptr{feedlane_batch}, err::Ptr{feedlane_error})
@@ -38,6 +40,8 @@ function feedlane_arena_reserve_gc_safe(a::Ptr{feedlane_loader}, put::Ptr{feedla
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_arena_reserve_threaded(a::Ptr{feedlane_loader}, put::Ptr{feedlane_put}, timeout_ns::Int64, out::Ptr{feedlane_batch}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_arena_reserve, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_put}, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), a, put, timeout_ns, out, err)
 feedlane_arena_publish(a, token, timeout_ns, err) =
     ccall((:feedlane_arena_publish, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Int64, Ptr{feedlane_error}), a, token, timeout_ns, err)
 function feedlane_arena_publish_gc_safe(a::Ptr{feedlane_loader}, token::UInt64, timeout_ns::Int64, err::Ptr{feedlane_error})
@@ -46,6 +50,8 @@ function feedlane_arena_publish_gc_safe(a::Ptr{feedlane_loader}, token::UInt64, 
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_arena_publish_threaded(a::Ptr{feedlane_loader}, token::UInt64, timeout_ns::Int64, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_arena_publish, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Int64, Ptr{feedlane_error}), a, token, timeout_ns, err)
 feedlane_arena_get(a, key, key_bytes, flags, timeout_ns, out, err) =
     ccall((:feedlane_arena_get, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Cvoid}, UInt64, Int32, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), a, key, key_bytes, flags, timeout_ns, out, err)
 function feedlane_arena_get_gc_safe(a::Ptr{feedlane_loader}, key::Ptr{Cvoid}, key_bytes::UInt64, flags::Int32, timeout_ns::Int64, out::Ptr{feedlane_batch}, err::Ptr{feedlane_error})
@@ -54,6 +60,8 @@ function feedlane_arena_get_gc_safe(a::Ptr{feedlane_loader}, key::Ptr{Cvoid}, ke
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_arena_get_threaded(a::Ptr{feedlane_loader}, key::Ptr{Cvoid}, key_bytes::UInt64, flags::Int32, timeout_ns::Int64, out::Ptr{feedlane_batch}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_arena_get, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Cvoid}, UInt64, Int32, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), a, key, key_bytes, flags, timeout_ns, out, err)
 feedlane_arena_receive(a, timeout_ns, out, err) =
     ccall((:feedlane_arena_receive, libfeedlane), Int32, (Ptr{feedlane_loader}, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), a, timeout_ns, out, err)
 function feedlane_arena_receive_gc_safe(a::Ptr{feedlane_loader}, timeout_ns::Int64, out::Ptr{feedlane_batch}, err::Ptr{feedlane_error})
@@ -62,6 +70,8 @@ function feedlane_arena_receive_gc_safe(a::Ptr{feedlane_loader}, timeout_ns::Int
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_arena_receive_threaded(a::Ptr{feedlane_loader}, timeout_ns::Int64, out::Ptr{feedlane_batch}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_arena_receive, libfeedlane), Int32, (Ptr{feedlane_loader}, Int64, Ptr{feedlane_batch}, Ptr{feedlane_error}), a, timeout_ns, out, err)
 feedlane_arena_drop(a, key, key_bytes, timeout_ns, err) =
     ccall((:feedlane_arena_drop, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Cvoid}, UInt64, Int64, Ptr{feedlane_error}), a, key, key_bytes, timeout_ns, err)
 function feedlane_arena_drop_gc_safe(a::Ptr{feedlane_loader}, key::Ptr{Cvoid}, key_bytes::UInt64, timeout_ns::Int64, err::Ptr{feedlane_error})
@@ -70,6 +80,8 @@ function feedlane_arena_drop_gc_safe(a::Ptr{feedlane_loader}, key::Ptr{Cvoid}, k
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_arena_drop_threaded(a::Ptr{feedlane_loader}, key::Ptr{Cvoid}, key_bytes::UInt64, timeout_ns::Int64, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_arena_drop, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Cvoid}, UInt64, Int64, Ptr{feedlane_error}), a, key, key_bytes, timeout_ns, err)
 feedlane_arena_arm(a, fd) =
     ccall((:feedlane_arena_arm, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{Int32}), a, fd)
 feedlane_arena_get_stats(a, out) =
