@@ -9,6 +9,7 @@ import sys
 import tempfile
 import unittest
 
+import golang
 from programs import describe, run
 
 GO = sys.argv[1]
@@ -157,12 +158,5 @@ if __name__ == "__main__":
     if not GO:
         print("skipped: there is no go (Debian: golang-go)")
         sys.exit(SKIPPED)
-    os.makedirs(TARGET, exist_ok=True)
-    library = os.path.dirname(os.path.realpath(LIBRARY))
-    os.environ.update(
-        CGO_ENABLED="1", GOCACHE=os.path.join(TARGET, "cache"), GOPATH=os.path.join(TARGET, "path"), GOPROXY="off", GOFLAGS="",
-        GOTOOLCHAIN="local", GOWORK="off", FEEDLANE_EXAMPLES=os.path.dirname(C_DIGEST),
-        # What is built here finds this library in any process.
-        CGO_LDFLAGS=f"-Wl,-rpath,{library}",
-        LD_LIBRARY_PATH=":".join(filter(None, [library, os.environ.get("LD_LIBRARY_PATH")])))
+    os.environ.update(golang.environment(TARGET, LIBRARY), FEEDLANE_EXAMPLES=os.path.dirname(C_DIGEST))
     unittest.main()
