@@ -6,7 +6,6 @@
 // FEEDLANE_SEED=n repeats a run's choices (their timing can't be repeated); FEEDLANE_STRESS=full runs for ten minutes,
 // FEEDLANE_SECONDS=n for n seconds.
 // promise: consumer-random
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "crash/hostile.hpp"
+#include "crash/noise.hpp"
 #include "feedlane.h"
 #include "greeting/share.hpp"
 #include "shm/share_layout.hpp"
@@ -47,8 +47,6 @@ sharing::Terms terms_of(std::int32_t share, const std::string& path) {
   t.path = path;
   return t;
 }
-
-constexpr int exit_writable = 9;
 
 struct Board {
   std::atomic<std::uint64_t> batches, misdeeds, longest_ns, writes_refused;
@@ -79,14 +77,9 @@ struct Inside {
       }
     }
     if (maps != nullptr) (void)std::fclose(maps);
-    for (int fd = 3; fd < 100; fd++) {
-      char target[64] = {};
-      (void)!::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), target, sizeof target - 1);
-      if (std::strstr(target, "[eventfd]") != nullptr) events.push_back(fd);
-      int type = 0;
-      socklen_t size = sizeof type;
-      if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET) socket = fd;
-    }
+    std::vector<int> sockets;
+    feedlane::test::find_descriptors(events, sockets);
+    if (!sockets.empty()) socket = sockets.back();
     if (returns == nullptr || socket < 0 || events.empty()) stress::die("what a consumer has", events.size(), 1);
     shm::SharePlan plan;
     feedlane::Error error;
@@ -133,19 +126,10 @@ class Wild {
   }
 
  private:
-  std::uint64_t word() {
-    const std::uint64_t near = random_(64), any = random_(UINT64_MAX);
-    switch (random_(5)) {
-      case 0: return 0;
-      case 1: return UINT64_MAX - near;
-      case 2: return near;
-      default: return any;
-    }
-  }
   // A little before or after what is there.
   void push(shm::Word64& w) { w.fetch_add(random_(80) - 40, std::memory_order_relaxed); }
   void set(shm::Word64& w) {
-    if (random_(2) == 0) w.store(word(), std::memory_order_relaxed);
+    if (random_(2) == 0) w.store(wild::any_word(random_), std::memory_order_relaxed);
     else push(w);
   }
   void do_wrong(std::uint64_t deed, const Inside& in) {
@@ -160,31 +144,25 @@ class Wild {
       case 4:  // returns of slots that it may never have had, of rounds that may be or not
         for (std::uint64_t slot = 0; slot < 8; slot++) {
           const std::uint64_t round = in.row->taken.load(std::memory_order_relaxed) + random_(20) - 10;
-          in.returned[slot].store(random_(3) == 0 ? word() : round, std::memory_order_relaxed);
+          in.returned[slot].store(random_(3) == 0 ? wild::any_word(random_) : round, std::memory_order_relaxed);
         }
         return push(in.row->returns);
-      case 5: in.row->sleeping.store(static_cast<std::uint32_t>(word()), std::memory_order_relaxed); return;
+      case 5:
+        in.row->sleeping.store(static_cast<std::uint32_t>(wild::any_word(random_)), std::memory_order_relaxed);
+        return;
       case 6: {
         std::uint64_t seed = random_(UINT64_MAX) | 1;
         const std::uint64_t from = random_(in.returns_bytes);
         return spoil(in.returns + from, 1 + random_(in.returns_bytes - from), seed);
       }
-      case 7: return break_events(in);
+      case 7: return wild::break_events(in.events, random_);
       case 8: return write_what_is_not_its(in);
       default: return send_noise(in);
     }
   }
-  void break_events(const Inside& in) {
-    for (const int event : in.events) {
-      const std::uint64_t most = UINT64_MAX - 1;
-      (void)::fcntl(event, F_SETFL, O_NONBLOCK);
-      (void)!::write(event, &most, sizeof most);
-      if (random_(2) == 0) (void)::fcntl(event, F_SETFL, 0);
-    }
-  }
   static void write_what_is_not_its(const Inside& in) {
     for (std::byte* at : in.readable) {
-      if (::mprotect(at, 4096, PROT_READ | PROT_WRITE) == 0) ::_exit(exit_writable);
+      if (::mprotect(at, 4096, PROT_READ | PROT_WRITE) == 0) ::_exit(wild::exit_writable);
       board->writes_refused.fetch_add(1, std::memory_order_relaxed);
     }
   }
@@ -267,7 +245,7 @@ void run_wild(const sharing::Terms& terms, std::uint64_t seed, std::uint64_t dee
   (void)::kill(wild, SIGKILL);
   int status = 0;
   (void)::waitpid(wild, &status, 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == exit_writable)
+  if (WIFEXITED(status) && WEXITSTATUS(status) == wild::exit_writable)
     stress::die("a mapping of a consumer's that can be made writable", 1, 0);
 }
 

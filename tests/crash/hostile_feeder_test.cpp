@@ -6,7 +6,6 @@
 // FEEDLANE_SEED=n repeats a run's choices (their timing can't be repeated); FEEDLANE_STRESS=full runs for ten minutes.
 // promise: feeder-noise-memory
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "crash/hostile.hpp"
+#include "crash/noise.hpp"
 #include "feedlane.h"
 #include "greeting/share.hpp"
 #include "stress/sharing.hpp"
@@ -63,14 +63,7 @@ struct Inside {
       if (std::strstr(line, "feedlane-data") != nullptr) data.push_back(area);
     }
     if (maps != nullptr) (void)std::fclose(maps);
-    for (int fd = 3; fd < 100; fd++) {
-      char target[64] = {};
-      (void)!::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), target, sizeof target - 1);
-      if (std::strstr(target, "[eventfd]") != nullptr) events.push_back(fd);
-      int type = 0;
-      socklen_t size = sizeof type;
-      if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET) sockets.push_back(fd);
-    }
+    feedlane::test::find_descriptors(events, sockets);
   }
 };
 
@@ -98,7 +91,7 @@ class Vandal {
       case 2: return spoil_some(in.catalogues);
       case 3: return spoil_some(in.deliveries);
       case 4: return spoil_some(in.data);
-      case 5: return break_events(in);
+      case 5: return wild::break_events(in.events, random_);
       default: return send_noise(in);
     }
   }
@@ -118,14 +111,6 @@ class Vandal {
     std::uint64_t seed = random_(UINT64_MAX) | 1;
     const std::size_t from = 64 + random_(area.bytes - 64);
     spoil(area.from + from, 1 + random_(area.bytes - from), seed);
-  }
-  void break_events(const Inside& in) {
-    for (const int event : in.events) {
-      const std::uint64_t most = UINT64_MAX - 1;
-      (void)::fcntl(event, F_SETFL, O_NONBLOCK);
-      (void)!::write(event, &most, sizeof most);
-      if (random_(2) == 0) (void)::fcntl(event, F_SETFL, 0);
-    }
   }
   void send_noise(const Inside& in) {
     constexpr std::uint64_t magics[] = {feedlane::sharing::welcome_magic, feedlane::greeting::refused_magic,
