@@ -17,6 +17,12 @@ std::uint64_t with_more(std::uint64_t bytes) {
   return bytes >= chunk ? bytes : std::min(align_unit(64 * bytes), chunk);
 }
 
+// Whether the grant lies in a segment of this size, and in whole units.
+bool is_sound(const shm::ArenaAnswer& answer, std::uint64_t segment_bytes) {
+  return answer.bytes <= segment_bytes && answer.offset <= segment_bytes - answer.bytes &&
+         (answer.offset | answer.bytes) % Extents::unit == 0;
+}
+
 }  // namespace
 
 Status Grants::take(Line::Lock& lock, std::uint64_t bytes, os::Deadline deadline, std::uint64_t& offset, Error& error) {
@@ -46,8 +52,7 @@ bool Grants::try_take(std::uint64_t bytes, std::uint64_t& offset) {
 }
 
 void Grants::add(const shm::ArenaAnswer& answer) {
-  if (answer.bytes > plan_.payload_bytes || answer.offset > plan_.payload_bytes - answer.bytes) return;
-  if (answer.bytes == 0) return;
+  if (answer.bytes == 0 || !is_sound(answer, plan_.payload_bytes)) return;
   if (all_.size() == all_.capacity()) return give_back(answer.offset, answer.bytes);
   all_.push_back({answer.offset, answer.bytes});
 }
@@ -102,7 +107,7 @@ Status Grants::await(Line::Lock& lock, std::uint64_t bytes, os::Deadline deadlin
                         "raise config.bytes",
                         bytes, answer.offset, plan_.geometry.bytes);
   }
-  if (answer.bytes < bytes || answer.bytes > plan_.payload_bytes || answer.offset > plan_.payload_bytes - answer.bytes)
+  if (answer.bytes < bytes || !is_sound(answer, plan_.payload_bytes))
     return error.refuse(FEEDLANE_E_CORRUPT, "answer.bytes", answer.bytes, bytes,
                         "the owner granted {} bytes at offset {} for an entry of {}", answer.bytes, answer.offset,
                         bytes);

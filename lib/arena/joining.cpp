@@ -86,9 +86,10 @@ Status Member::read_welcome(const ArenaWelcome& welcome, os::Received& received,
 }
 
 Status Member::open_segment(std::uint32_t segment, std::uint32_t generation, Error& error) {
-  if (segment >= plan_.geometry.segments)
+  if (segment >= plan_.geometry.segments || generation == 0)
     return error.refuse(FEEDLANE_E_CORRUPT, "entry.segment", segment, plan_.geometry.segments,
-                        "the owner's index names segment {}, but there are only {}", segment, plan_.geometry.segments);
+                        "the owner's index names segment {} of generation {}: there are {}, of generations from 1",
+                        segment, generation, plan_.geometry.segments);
   if (Owner* const owner = line_.owner(); owner != nullptr) {
     const os::Fd* const own = owner->readable(segment, generation);
     return own == nullptr ? FEEDLANE_AGAIN : views_->map(segment, generation, own->get(), error);

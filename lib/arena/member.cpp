@@ -79,7 +79,8 @@ Status Member::lease(EntryId id, feedlane_batch& out, Error& error, Lock* lock) 
 // Fills in what this process holds under `number`. The entry is leased.
 Status Member::describe(std::uint32_t number, EntryId id, feedlane_batch& out, Error& error, Lock* lock) {
   const EntryFacts facts = index_.facts(id.number);
-  if (facts.bytes > plan_.payload_bytes || facts.offset > plan_.payload_bytes - facts.bytes)
+  if (facts.bytes > plan_.payload_bytes || facts.offset > plan_.payload_bytes - facts.bytes ||
+      facts.offset % Extents::unit != 0)
     return error.refuse(FEEDLANE_E_CORRUPT, "entry.offset", facts.offset, plan_.payload_bytes,
                         "the owner's index names {} bytes at offset {} of a segment of {} bytes", facts.bytes,
                         facts.offset, plan_.payload_bytes);
