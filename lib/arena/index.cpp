@@ -15,6 +15,8 @@ constexpr std::uint64_t state_of(std::uint64_t generation, shm::ArenaEntryState 
 
 // How often a member looks again while the index is changing. A change takes the owner a few microseconds.
 constexpr int most_looks = 10'000;
+// How many entries it passes in all these looks, beside each entry once: more only if an invalid index leads in a circle.
+constexpr std::uint64_t most_steps = 100'000;
 
 }  // namespace
 
@@ -37,13 +39,14 @@ bool IndexView::has_key(const shm::ArenaEntry& entry, const Key& key, std::uint6
 }
 
 IndexView::Found IndexView::find(const Key& key, std::uint64_t hash, EntryId& out) const {
-  for (int look = 0; look < most_looks; look++) {
+  std::uint64_t steps = 0;
+  for (int look = 0; look < most_looks && steps <= entry_count_ + most_steps; look++) {
     // Acquire: pairs with the release in Index::end_change.
     const std::uint64_t changes = block_->changes.load(std::memory_order_acquire);
     // Acquire: pairs with the release in Index::publish.
     std::uint64_t next = buckets_[hash & bucket_mask_].load(std::memory_order_acquire);
     // An entry that is removed and used again may lead into another bucket, so the steps are counted.
-    for (std::uint32_t steps = 0; next != 0 && next <= entry_count_ && steps <= entry_count_; steps++) {
+    for (std::uint32_t i = 0; next != 0 && next <= entry_count_ && i <= entry_count_; i++, steps++) {
       const auto number = static_cast<std::uint32_t>(next - 1);
       const shm::ArenaEntry& entry = entries_[number];
       const std::uint64_t state = entry.state.load(std::memory_order_acquire);  // pairs with Index::publish
