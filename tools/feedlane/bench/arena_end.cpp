@@ -109,7 +109,7 @@ double end_of_process(std::uint64_t bytes) {
 
 void arena_end(const Options& options, Report& report) {
   if (!options.json)
-    fmt::print("\n{:>8} {:>28} {:>28} {:>26}\n", "memory", "owner's end to its member, us", "a process's to a poll, us",
+    fmt::print("{:>8} {:>28} {:>28} {:>26}\n", "memory", "owner's end to its member, us", "a process's to a poll, us",
                "over it");
   for (const std::uint64_t bytes : {mib, 256 * mib}) {
     Figure owner, process;
