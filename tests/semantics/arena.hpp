@@ -3,12 +3,14 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -56,27 +58,54 @@ inline std::int32_t offer(feedlane_arena* owner) {
   return fd;
 }
 
-// Serves members in another thread, until the end of the scope.
+// Serves members in another thread, until the end of the scope. The thread is outside the library while this program forks:
+// AddressSanitizer's allocator cannot be used in a child that was forked while another thread allocated.
 class Serving {
  public:
-  explicit Serving(feedlane_arena* owner) : owner_(owner), thread_([this] { serve(); }) {}
+  explicit Serving(feedlane_arena* owner) : owner_(owner) {
+    static const int registered = ::pthread_atfork(stop_all, resume_all, resume_all);
+    REQUIRE(registered == 0);
+    next_ = std::exchange(first_, this);  // they end in the reverse order
+    thread_ = std::thread([this] { serve(); });
+  }
   Serving(const Serving&) = delete;
   Serving& operator=(const Serving&) = delete;
   ~Serving() {
     is_over_ = true;
     (void)feedlane_loader_interrupt(owner_);
     thread_.join();
+    first_ = next_;
   }
 
  private:
   void serve() {
     while (!is_over_) {
-      const std::int32_t s = feedlane_arena_receive(owner_, patience_ns, nullptr, nullptr);
+      while (must_stop_) std::this_thread::yield();
+      const std::lock_guard serving(serving_);
+      const std::int32_t s =
+          feedlane_arena_receive(owner_, 5'000'000, nullptr, nullptr);  // so that a fork waits no longer
       if (s != FEEDLANE_TIMEOUT && s != FEEDLANE_INTERRUPTED) return;
     }
   }
+  static void stop_all() {
+    for (Serving* s = first_; s != nullptr; s = s->next_) {
+      s->must_stop_ = true;
+      s->serving_.lock();
+    }
+  }
+  static void resume_all() {
+    for (Serving* s = first_; s != nullptr; s = s->next_) {
+      s->must_stop_ = false;
+      s->serving_.unlock();
+    }
+  }
+
+  static inline Serving* first_ = nullptr;
+  Serving* next_ = nullptr;
   feedlane_arena* owner_;
   std::atomic<bool> is_over_{false};
+  std::atomic<bool> must_stop_{false};
+  std::mutex serving_;  // held during a call
   std::thread thread_;
 };
 
