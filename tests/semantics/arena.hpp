@@ -67,6 +67,7 @@ class Serving {
     REQUIRE(registered == 0);
     next_ = std::exchange(first_, this);  // they end in the reverse order
     thread_ = std::thread([this] { serve(); });
+    while (!has_begun_) std::this_thread::yield();  // a thread that begins allocates too
   }
   Serving(const Serving&) = delete;
   Serving& operator=(const Serving&) = delete;
@@ -79,6 +80,7 @@ class Serving {
 
  private:
   void serve() {
+    has_begun_ = true;
     while (!is_over_) {
       while (must_stop_) std::this_thread::yield();
       const std::lock_guard serving(serving_);
@@ -103,6 +105,7 @@ class Serving {
   static inline Serving* first_ = nullptr;
   Serving* next_ = nullptr;
   feedlane_arena* owner_;
+  std::atomic<bool> has_begun_{false};
   std::atomic<bool> is_over_{false};
   std::atomic<bool> must_stop_{false};
   std::mutex serving_;  // held during a call
