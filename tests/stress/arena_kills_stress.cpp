@@ -196,7 +196,7 @@ class Leader {
     do {
       before = w;
       const auto word = led.run();
-      if (!word) stress::die("a member that ended by itself", 0, 1);
+      if (!word) stress::die("a member ended by itself: its wait status", led.end_status(), SIGKILL);
       w = Word::unpack(*word);
       known_.see(w);
     } while (w.op != op || w.is_done || nth-- != 0);

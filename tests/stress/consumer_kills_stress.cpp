@@ -249,7 +249,7 @@ class Leader {
     Word w;
     do {
       const auto word = led.run();
-      if (!word) stress::die("a consumer that ended by itself", 0, 1);
+      if (!word) stress::die("a consumer ended by itself: its wait status", led.end_status(), SIGKILL);
       w = Word::unpack(*word);
       ledger_.yielded(w);
     } while (w.op != op || nth-- != 0);

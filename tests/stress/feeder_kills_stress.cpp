@@ -260,7 +260,7 @@ class Leader {
   static void lead_to(stress::Led& feeder, Op op) {
     for (;;) {
       const auto word = feeder.run();
-      if (!word) stress::die("a feeder that ended by itself", 0, 1);
+      if (!word) stress::die("a feeder ended by itself: its wait status", feeder.end_status(), SIGKILL);
       if (*word == static_cast<std::uint64_t>(op)) return;
     }
   }

@@ -275,7 +275,7 @@ class Hunter {
     Word at{};
     do {
       const auto word = worker.run();
-      if (!word) stress::die("a worker that ended by itself", 0, 1);
+      if (!word) stress::die("a worker ended by itself: its wait status", worker.end_status(), SIGKILL);
       at = Word::unpack(*word);
     } while (at.op != op || nth-- != 0);
     kill(worker, lanes, o.place, pick, at);

@@ -75,12 +75,15 @@ class Led {
   Led& operator=(const Led&) = delete;
   ~Led() { kill(); }
 
-  // To its next word; nothing: it has ended by itself.
+  // To its next word; nothing: it has ended by itself, see end_status.
   std::optional<std::uint64_t> run() {
     for (;;) {
       resume(PTRACE_CONT);
       const int status = await();
-      if (!WIFSTOPPED(status)) return std::nullopt;
+      if (!WIFSTOPPED(status)) {
+        end_status_ = status;
+        return std::nullopt;
+      }
       if (const auto word = word_of(status)) return word;
     }
   }
@@ -95,6 +98,8 @@ class Led {
   Walk walk(Unit unit, std::uint64_t most) { return unit == Unit::action ? act(most) : step(most); }
 
   [[nodiscard]] pid_t pid() const { return pid_; }
+  // waitpid's status, once `run` has returned nothing.
+  [[nodiscard]] std::uint64_t end_status() const { return to_word(end_status_); }
   // Where it is. It is gone when this returns.
   void kill() {
     if (pid_ < 0) return;
@@ -176,6 +181,7 @@ class Led {
   }
 
   pid_t pid_;
+  int end_status_ = 0;
 };
 
 // Keeps the calling thread, and the children that it leads, on one processor: who is woken next needn't be told another one.

@@ -414,7 +414,7 @@ class Leader {
     Word w;
     do {
       const auto word = led.run();
-      if (!word) stress::die("an end that ended by itself", 0, 1);
+      if (!word) stress::die("an end ended by itself: its wait status", led.end_status(), SIGKILL);
       w = Word::unpack(*word);
     } while (w.op != op || nth-- != 0);
     const stress::Led::Walk walk = led.walk(unit, steps);

@@ -307,7 +307,7 @@ class Leader {
   [[nodiscard]] bool leads_to(stress::Led& trainer, Op op, std::uint64_t nth) const {
     while (const auto word = trainer.run())
       if (*word == static_cast<std::uint64_t>(op) && nth-- == 0) return true;
-    if (op != Op::arm) stress::die("a trainer that ended by itself", 0, 1);
+    if (op != Op::arm) stress::die("a trainer ended by itself: its wait status", trainer.end_status(), SIGKILL);
     (void)await_ends();
     return false;
   }
