@@ -7,6 +7,7 @@
 // child's life is led by the one that started it.
 #pragma once
 
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -36,11 +37,13 @@ constexpr bool knows_actions = false;
 #endif
 
 // In the child: stops it with this word. The signal never arrives; of the operation that follows, the walk also makes the few
-// instructions with which this returns.
+// instructions with which this returns. The signal is for this thread: one for the process may be taken by another thread, which
+// isn't traced, so that it ends the process.
 inline void announce(std::uint64_t word) {
   union sigval value {};
   value.sival_ptr = reinterpret_cast<void*>(word);
-  (void)::sigqueue(::getpid(), SIGUSR1, value);
+  if (const int error = ::pthread_sigqueue(::pthread_self(), SIGUSR1, value); error != 0)
+    die("pthread_sigqueue", static_cast<std::uint64_t>(error), 0);
 }
 
 constexpr int exit_untraceable = 77;

@@ -96,7 +96,7 @@ class SharedStores {
                        [&](const Region& r) { return address >= r.first && address < r.second; });
   }
   [[nodiscard]] bool may_write(const user_regs_struct& r) const {
-    if (r.orig_rax == SYS_rt_sigqueueinfo) return false;  // a word; what follows must be its signal
+    if (r.orig_rax == SYS_rt_tgsigqueueinfo) return false;  // a word; what follows must be its signal
     constexpr std::array<std::uint64_t, 7> always{SYS_mmap, SYS_mprotect, SYS_munmap, SYS_mremap,
                                                   SYS_fork, SYS_vfork,    SYS_clone};
     if (std::find(always.begin(), always.end(), r.orig_rax) != always.end()) return true;
