@@ -24,8 +24,8 @@ local function write_row(x, label, row, index)
 end
 
 local function make(task, info)
-  if arg[2] == "kill" and info.id == 0 and info.generation == 0 and task.epoch > 0 then
-    io.stderr:write("worker 0 kills itself\n")
+  if arg[2] == "kill" and task.epoch == 1 and task.batch == 0 and task.attempt == 0 then
+    io.stderr:write(("worker %d kills itself\n"):format(info.id))
     ffi.C.kill(ffi.C.getpid(), 9)
   end
   local x, label = ffi.cast("float *", task.tensors[0].data), ffi.cast("int64_t *", task.tensors[1].data)
