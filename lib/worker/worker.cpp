@@ -2,6 +2,7 @@
 // The pull form of a worker: attaching, taking tasks, sending results, waiting.
 #include "worker/worker.hpp"
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -86,7 +87,8 @@ Status Worker::open_rings(const Welcome& welcome, Error& error) {
   results_ = ring::Producer({segments_->result_lane(id_), shm::loader_cell_bytes, capacity}, welcome.result_start,
                             &trainer_row_->result_position);
   trainer_bell_ = ring::Doorbell(&segments_->trainer_block()->sleeping, link_.trainer_event.get());
-  row_->thread.store(static_cast<std::uint64_t>(::gettid()), std::memory_order_relaxed);  // for monitors
+  // Relaxed: for monitors. glibc before 2.30 lacks gettid.
+  row_->thread.store(static_cast<std::uint64_t>(::syscall(SYS_gettid)), std::memory_order_relaxed);
   waiter_.use(&row_->sleeping, ring::FencedBy::publisher, geometry.workers + 1);
   return FEEDLANE_OK;
 }
