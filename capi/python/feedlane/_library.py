@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds and loads the compiled module, feedlane._core: in an installed package from its folder, in a source tree from the build
-folder."""
+folder. Says why it can't run on this system."""
 from __future__ import annotations
 
 import importlib.machinery
@@ -23,21 +23,42 @@ def _paths() -> Iterator[str]:
     yield os.path.join(os.path.abspath(os.path.join(_HERE, *[os.pardir] * 3)), "build", "capi", "python", _FILE)
 
 
-def load() -> None:
-    """Imports the module under the name feedlane._core. Raises ImportError if it is missing, or if its binary interface differs
-    from libfeedlane's."""
+def _lacks() -> str:
+    """What this system lacks; "" if nothing."""
+    if sys.platform != "linux":
+        return f"it needs Linux, and this is {sys.platform}"
+    try:
+        os.close(os.memfd_create("feedlane", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError) as error:  # AttributeError: Python was built for a kernel without them
+        return f"it needs Linux 5.3 with memfd_create and pidfd_open, and this system refuses one of them: {error}"
+    return ""
+
+
+def load() -> str:
+    """Imports the module under the name feedlane._core. Returns "", or why the module can't be used here. Raises ImportError if
+    its binary interface differs from libfeedlane's."""
     if "feedlane._core" in sys.modules:
-        return
+        return ""
+    if os.environ.get("FEEDLANE_DISABLE", "0") not in ("", "0"):
+        return "FEEDLANE_DISABLE is set"
+    if lacks := _lacks():
+        return lacks
     tried = list(_paths())
     for path in tried:
         if os.path.exists(path):
             loader = importlib.machinery.ExtensionFileLoader("feedlane._core", path)
             spec = importlib.util.spec_from_file_location("feedlane._core", path, loader=loader)
             assert spec is not None  # it has a loader
-            module = importlib.util.module_from_spec(spec)
-            loader.exec_module(module)
+            try:
+                module = importlib.util.module_from_spec(spec)
+                loader.exec_module(module)
+            except ImportError as error:
+                if error.path is None:  # by the module itself
+                    raise
+                return f"its compiled module can't be loaded: {error}"  # by the dynamic linker: an old C library
             sys.modules["feedlane._core"] = module
             setattr(sys.modules["feedlane"], "_core", module)
-            return
-    raise ImportError(f"feedlane's compiled module is missing: install the package (pip install .) or build the tree; looked for "
-                      f"{', '.join(tried)}")
+            return ""
+    return (f"its compiled module is missing: no wheel has it for this system, so build it (pip install --no-binary feedlane "
+            f"feedlane, or pip install . in the source); looked for {', '.join(tried)}")
