@@ -60,6 +60,7 @@ declare -A package_use=(
   [python3-torch]='the loader that ours is compared with'
   [g++-aarch64-linux-gnu]='the compiler for aarch64'
   [qemu-user]='runs programs for aarch64'
+  [qemu-user-static]='runs a system for aarch64'
   [clang]='the second compiler that must be free of warnings'
   [libclang-rt-dev]='libFuzzer and the sanitizers of clang'
   [llvm]='says which lines the fuzz targets reach'
@@ -89,6 +90,7 @@ has_package() {
     abigail-tools) command -v abidw ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ ;;
     qemu-user) command -v qemu-aarch64 ;;
+    qemu-user-static) command -v qemu-aarch64-static ;;
     libboost-dev) finds_header boost/interprocess/mapped_region.hpp ;;
     libmimalloc-dev) finds_header mimalloc.h ;;
     libjpeg-dev) finds_header jpeglib.h ;;
@@ -137,12 +139,9 @@ own_mirror() {
     'Label: Debian' | head -n 1
 }
 
-# Where download_packages leaves its files.
-downloaded=$scratch/apt/cache/archives
-
-# download_packages SUITE PACKAGE...: fetches packages of another Debian and all that they depend on, without installing them.
-# apt gets lists, a cache and sources of its own, for which no package is installed. Needs no root.
-download_packages() {
+# apt_of SUITE COMMAND...: apt-get for another Debian, with lists, a cache and sources of its own, for which no package is
+# installed. Needs no root.
+apt_of() {
   local state=$scratch/apt suite=$1 mirror option options=()
   shift
   mirror=$(own_mirror)
@@ -152,14 +151,23 @@ download_packages() {
   fi
   mkdir -p "$state/lists/partial" "$downloaded/partial"
   : >"$state/status"
-  say "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$state/sources.list"
+  printf "%s [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main\n" deb deb-src >"$state/sources.list"
   for option in APT::Sandbox::User=root Debug::NoLocking=1 "Dir::Etc::SourceList=$state/sources.list" Dir::Etc::SourceParts=- \
     Dir::Etc::Preferences=- Dir::Etc::PreferencesParts=- "Dir::State::Lists=$state/lists" "Dir::Cache=$state/cache" \
     "Dir::State::status=$state/status"; do
     options+=(-o "$option")
   done
-  apt-get -q "${options[@]}" update && apt-get -q "${options[@]}" install -y --no-install-recommends --download-only "$@"
+  apt-get -q "${options[@]}" update && apt-get -q "${options[@]}" "$@"
 }
+
+# Where download_packages leaves its files.
+downloaded=$scratch/apt/cache/archives
+
+# download_packages SUITE PACKAGE...: fetches packages of another Debian and all that they depend on, without installing them.
+download_packages() { apt_of "$1" install -y --no-install-recommends --download-only "${@:2}"; }
+
+# download_source SUITE PACKAGE FOLDER: fetches the source of a package, packed, into FOLDER.
+download_source() (cd "$3" && apt_of "$1" source --download-only "$2")
 
 # Set once need_packages has installed something: a build directory made before may have missed it.
 packages_installed=
