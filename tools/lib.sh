@@ -139,7 +139,7 @@ own_mirror() {
     'Label: Debian' | head -n 1
 }
 
-# apt_of SUITE COMMAND...: apt-get for another Debian, with lists, a cache and sources of its own, for which no package is
+# apt_of SUITE COMMAND...: apt-get, or apt-cache pkgnames, for another Debian, with lists, a cache and sources of its own, for which no package is
 # installed. Needs no root.
 apt_of() {
   local state=$scratch/apt suite=$1 mirror option options=()
@@ -157,7 +157,11 @@ apt_of() {
     "Dir::State::status=$state/status"; do
     options+=(-o "$option")
   done
-  apt-get -q "${options[@]}" update && apt-get -q "${options[@]}" "$@"
+  apt-get -q "${options[@]}" update >&2 || return 1
+  case $1 in
+    pkgnames) apt-cache "${options[@]}" "$@" ;;
+    *) apt-get -q "${options[@]}" "$@" ;;
+  esac
 }
 
 # Where download_packages leaves its files.

@@ -48,10 +48,16 @@ def copy_licenses(work, folder):
 
 
 def newest_symbol(path):
-    """The highest version of glibc's symbols that an ELF file needs."""
+    """The highest version of glibc's symbols that an ELF file needs. Ends the program if it needs what neither glibc nor Python has."""
     with open(path, "rb") as file:
-        needed = ELFFile(file).get_section_by_name(".gnu.version_r")
+        elf = ELFFile(file)
+        needed, numbers, symbols = (elf.get_section_by_name(name) for name in (".gnu.version_r", ".gnu.version", ".dynsym"))
         versions = [aux.name for _, auxes in needed.iter_versions() for aux in auxes if aux.name.startswith("GLIBC_")]
+        unknown = [symbol.name for n, symbol in enumerate(symbols.iter_symbols())
+                   if symbol["st_shndx"] == "SHN_UNDEF" and symbol["st_info"]["bind"] == "STB_GLOBAL"
+                   and numbers.get_symbol(n)["ndx"] in ("VER_NDX_LOCAL", "VER_NDX_GLOBAL") and not symbol.name.startswith(("Py", "_Py"))]
+    if unknown:
+        sys.exit(f"{path} needs symbols of no version: {', '.join(unknown)}")
     return max((v.removeprefix("GLIBC_") for v in versions), key=number)
 
 

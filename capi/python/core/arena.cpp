@@ -18,7 +18,7 @@ struct Arena {
   PyObject_HEAD PyObject* weak;
   feedlane_arena* handle;  // null: it was closed, and the last call has returned
   bool is_closed;
-  int calls;  // under way, by the GIL
+  int calls;  // under way
   std::int64_t forks;
 };
 
@@ -332,19 +332,19 @@ PyObject* observe(PyObject*, PyObject* args) {
 PyMethodDef arena_methods[] = {
     {"create", create, METH_VARARGS | METH_STATIC, "create(bytes, members, entries, leases, when_full, path) -> Arena"},
     {"join", join, METH_VARARGS | METH_STATIC, "join(fd, path, timeout_ns) -> Arena. Takes over the descriptor."},
-    {"close", close, METH_NOARGS, "close(): calls of other threads end."},
-    {"offer", offer, METH_NOARGS, "offer() -> descriptor, for join"},
-    {"reserve", reserve, METH_VARARGS,
+    {"close", exclusive<close>, METH_NOARGS, "close(): calls of other threads end."},
+    {"offer", exclusive<offer>, METH_NOARGS, "offer() -> descriptor, for join"},
+    {"reserve", exclusive<reserve>, METH_VARARGS,
      "reserve(key, fields, metadata, is_pinned, timeout_ns) -> Batch, or a status. fields: see Loader."},
-    {"publish", publish, METH_VARARGS, "publish(batch, timeout_ns) -> status"},
-    {"get", get, METH_VARARGS, "get(key, flags, timeout_ns) -> Batch, or a status"},
-    {"receive", receive, METH_O, "receive(timeout_ns) -> Batch, or a status"},
-    {"serve", serve, METH_O, "serve(timeout_ns) -> status. Without the GIL."},
-    {"drop", drop, METH_VARARGS, "drop(key, timeout_ns) -> status"},
-    {"arm", arm, METH_NOARGS, "arm() -> (status, descriptor)"},
-    {"interrupt", interrupt, METH_NOARGS, "interrupt(): ends one wait."},
-    {"event", event, METH_NOARGS, "event() -> (kind, text); None: no more"},
-    {"stats", stats, METH_NOARGS, "stats() -> dict of feedlane_arena_stats"},
+    {"publish", exclusive<publish>, METH_VARARGS, "publish(batch, timeout_ns) -> status"},
+    {"get", exclusive<get>, METH_VARARGS, "get(key, flags, timeout_ns) -> Batch, or a status"},
+    {"receive", exclusive<receive>, METH_O, "receive(timeout_ns) -> Batch, or a status"},
+    {"serve", exclusive<serve>, METH_O, "serve(timeout_ns) -> status. Without the GIL."},
+    {"drop", exclusive<drop>, METH_VARARGS, "drop(key, timeout_ns) -> status"},
+    {"arm", exclusive<arm>, METH_NOARGS, "arm() -> (status, descriptor)"},
+    {"interrupt", exclusive<interrupt>, METH_NOARGS, "interrupt(): ends one wait."},
+    {"event", exclusive<event>, METH_NOARGS, "event() -> (kind, text); None: no more"},
+    {"stats", exclusive<stats>, METH_NOARGS, "stats() -> dict of feedlane_arena_stats"},
     {"observe", observe, METH_VARARGS | METH_STATIC, "observe(pid, nth) -> dict; None: there is no such arena"},
     {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef arena_getters[] = {{"is_closed", get_is_closed, nullptr, "Whether close was called.", nullptr},

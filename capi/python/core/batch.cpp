@@ -74,7 +74,8 @@ PyGetSetDef batch_members[] = {
     {"tensor_count", get<&feedlane_batch::tensor_count>, nullptr, "How many tensors it has.", nullptr},
     {"_stamps", get_stamps, nullptr, "Its stamps, as batch.Stamps has them.", nullptr},
     {"is_held", get_is_held, nullptr, "False: it was released.", nullptr},
-    {"is_read_only", get_is_read_only, nullptr, "Whether its memory can't be written: a consumer's, or an arena's entry.", nullptr},
+    {"is_read_only", get_is_read_only, nullptr,
+     "Whether its memory can't be written: a consumer's, or an arena's entry.", nullptr},
     {"indices", get_indices, nullptr, "The data set indices of its rows; None of an iterable data set.", nullptr},
     {"skipped", get_skipped, nullptr, "The data set indices of samples that were left out of it.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -94,7 +95,8 @@ PyObject* metadata(PyObject* self, PyObject* most) {
 const feedlane_tensor* tensor_of(const Batch* b, long long number) {
   if (b == nullptr || PyErr_Occurred() != nullptr) return nullptr;
   if (number >= 0 && static_cast<std::uint64_t>(number) < b->batch.tensor_count) return &b->batch.tensors[number];
-  PyErr_Format(PyExc_IndexError, "tensor %lld does not exist: the batch has %llu tensors", number, static_cast<unsigned long long>(b->batch.tensor_count));
+  PyErr_Format(PyExc_IndexError, "tensor %lld does not exist: the batch has %llu tensors", number,
+               static_cast<unsigned long long>(b->batch.tensor_count));
   return nullptr;
 }
 
@@ -156,14 +158,16 @@ PyObject* check_held(PyObject* self, PyObject*) {
 }
 
 PyMethodDef batch_methods[] = {
-    {"_check_held", check_held, METH_NOARGS, "_check_held(): StaleBatch: it was released; Forked: it is the parent's."},
-    {"_metadata", metadata, METH_O, "_metadata(most) -> a copy of at most so many bytes"},
-    {"_tensor", tensor, METH_O, "_tensor(number) -> (name, (code, bits), shape, bytes, offset, address)"},
-    {"_array", array, METH_O, "_array(number) -> numpy array over it; None: of a type that numpy doesn't have"},
-    {"_view", view, METH_O, "_view(number) -> View of its bytes"},
-    {"_capsule", capsule, METH_VARARGS, "_capsule(number, is_versioned) -> DLPack's capsule"},
-    {"_record_stream", record_stream, METH_O, "_record_stream(address)"},
-    {"_release", release, METH_NOARGS, "_release(): its own reference. StaleBatch: it was released before."},
+    {"_check_held", exclusive<check_held>, METH_NOARGS,
+     "_check_held(): StaleBatch: it was released; Forked: it is the parent's."},
+    {"_metadata", exclusive<metadata>, METH_O, "_metadata(most) -> a copy of at most so many bytes"},
+    {"_tensor", exclusive<tensor>, METH_O, "_tensor(number) -> (name, (code, bits), shape, bytes, offset, address)"},
+    {"_array", exclusive<array>, METH_O,
+     "_array(number) -> numpy array over it; None: of a type that numpy doesn't have"},
+    {"_view", exclusive<view>, METH_O, "_view(number) -> View of its bytes"},
+    {"_capsule", exclusive<capsule>, METH_VARARGS, "_capsule(number, is_versioned) -> DLPack's capsule"},
+    {"_record_stream", exclusive<record_stream>, METH_O, "_record_stream(address)"},
+    {"_release", exclusive<release>, METH_NOARGS, "_release(): its own reference. StaleBatch: it was released before."},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot batch_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(free_batch)},
                              {Py_tp_getset, batch_members},

@@ -154,7 +154,7 @@ Ref Collation::batch(PyObject* const* samples, Py_ssize_t count, bool are_elemen
   if (type == types.ndarray) leaf = array_leaf(samples, count, true);
   else if (PyFloat_CheckExact(first) || PyLong_CheckExact(first) || PyBool_Check(first))
     leaf = number_leaf(samples, count);
-  else if (types.tensor != nullptr && type == types.tensor) leaf = tensor_leaf(samples, count, true);
+  else if (types.tensor() != nullptr && type == types.tensor()) leaf = tensor_leaf(samples, count, true);
   else if (PyDict_CheckExact(first)) return mappings(samples, count, are_elements);
   else if (PyTuple_CheckExact(first) || PyList_CheckExact(first)) return sequences(samples, count, are_elements);
   if (leaf) return plan_of(std::move(leaf), owner_any);
@@ -213,10 +213,10 @@ Ref Collation::whole(PyObject* value) const {
   auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(value));
   const bool is_dict = PyDict_CheckExact(value), is_list = PyList_CheckExact(value);
   if (!parts->add(value, is_dict || is_list)) return {};
-  if (is_full() && (type == types.ndarray || type == types.tensor)) return by_python(value);
+  if (is_full() && (type == types.ndarray || type == types.tensor())) return by_python(value);
   if (type == types.ndarray)
     if (Ref leaf = array_leaf(&value, 1, false)) return plan_of(std::move(leaf), owner_numpy);
-  if (types.tensor != nullptr && type == types.tensor)
+  if (types.tensor() != nullptr && type == types.tensor())
     if (Ref leaf = tensor_leaf(&value, 1, false)) return plan_of(std::move(leaf), owner_torch);
   if (PyErr_Occurred() != nullptr) return {};
   if (!is_dict && !is_list && PyTuple_Check(value) == 0) return by_python(value);

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compiled module of the Python package: feedlane.h as Python objects, and what runs once a batch.
 //
-// Python's stable ABI from 3.11 on. Every function is called with the GIL held. Calls of the library that may wait
-// release it (see unlocked), and callbacks that use Python take it (see Locked).
+// Python's stable ABI from 3.11 on, or that of one free-threaded Python. Every function is called with the GIL held. Calls of
+// the library that may wait release it (see unlocked), and callbacks that use Python take it (see Locked). Without a GIL, what
+// is done to an object's state between two waits is done under the object's lock instead (see Exclusive).
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -78,6 +80,28 @@ class Locked {
  private:
   PyGILState_STATE state_;
 };
+
+// Free-threaded Python: holds the object's lock, which Unlocked gives up meanwhile, as it does the GIL.
+class Exclusive {
+ public:
+  Exclusive(const Exclusive&) = delete;
+  Exclusive& operator=(const Exclusive&) = delete;
+#ifdef Py_GIL_DISABLED
+  explicit Exclusive(PyObject* object) { PyCriticalSection_Begin(&section_, object); }
+  ~Exclusive() { PyCriticalSection_End(&section_); }
+
+ private:
+  PyCriticalSection section_;
+#else
+  explicit Exclusive(PyObject*) {}
+#endif
+};
+// A method under its object's lock.
+template <PyObject* (*function)(PyObject*, PyObject*)>
+PyObject* exclusive(PyObject* self, PyObject* args) {
+  const Exclusive lock(self);
+  return function(self, args);
+}
 
 // Frees an object of a type that is allocated on the heap; the object's own members are freed before.
 inline void free_object(PyObject* self) {
@@ -302,8 +326,10 @@ struct Types {
   PyObject* error = nullptr;      // errors.from_library
   PyObject* batch = nullptr;      // batch.Batch
   PyObject* malformed = nullptr;  // values.Malformed
-  // torch's tensor type and `to_dlpack`; null until torch is imported in this process.
-  PyObject* tensor = nullptr;
+  // torch's tensor type; null until torch is imported in this process. The rest of torch is written before.
+  std::atomic<PyObject*> tensor_type{nullptr};
+  // Acquire: who finds the type finds the rest. Pairs with look_for_torch.
+  [[nodiscard]] PyObject* tensor() const { return tensor_type.load(std::memory_order_acquire); }
   PyObject* to_dlpack = nullptr;
   PyObject* uint8 = nullptr;  // torch.uint8
   PyObject* int8 = nullptr;

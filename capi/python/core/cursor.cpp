@@ -224,6 +224,7 @@ bool is_interrupted(const Cursor& cursor) {
 }
 
 PyObject* next_data(PyObject* self) {
+  const Exclusive lock(self);
   Cursor& cursor = *cursor_of(self);
   if (cursor.is_in_call) return PyObject_CallMethod(cursor.epoch, "refuse", "i", FEEDLANE_E_BUSY);
   const InCall in_call(cursor);

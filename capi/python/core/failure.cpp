@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors of the library as exceptions, and what a process that was forked has to know.
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,7 +68,7 @@ Ref make(const feedlane_error& e) {
 std::int64_t forks() { return fork_count.load(std::memory_order_relaxed); }
 
 void stay_out_of_the_end() {
-  while (is_ending.load(std::memory_order_acquire) && gettid() != getpid()) (void)pause();
+  while (is_ending.load(std::memory_order_acquire) && syscall(SYS_gettid) != getpid()) (void)pause();
 }
 
 void begin_the_end() { is_ending.store(true, std::memory_order_release); }

@@ -190,7 +190,7 @@ Ref tensor_leaf(PyObject* const* tensors, Py_ssize_t count, bool is_stacked) {
   Leaf* const leaf = new_leaf(count);
   Ref made(reinterpret_cast<PyObject*>(leaf));
   for (Py_ssize_t i = 0; made && i < count; i++) {
-    if (reinterpret_cast<PyObject*>(Py_TYPE(tensors[i])) != types.tensor) return {};
+    if (reinterpret_cast<PyObject*>(Py_TYPE(tensors[i])) != types.tensor()) return {};
     Source& source = leaf->sources[i];
     source.capsule = PyObject_CallFunctionObjArgs(types.to_dlpack, tensors[i], nullptr);
     void* const managed = source.capsule != nullptr ? PyCapsule_GetPointer(source.capsule, "dltensor") : nullptr;

@@ -20,7 +20,7 @@ struct Loader {
   feedlane_loader* owned;     // for close; null: it was closed
   feedlane_monitor* monitor;  // null until it is needed
   bool is_closing, is_consumer;
-  int calls, nexts;  // under way, by the GIL; those for_next
+  int calls, nexts;  // under way; those for_next
   std::int64_t turn, forks;
   PyObject *data, *sampler, *pool;  // what the handle uses
 };
@@ -220,7 +220,8 @@ PyObject* begin(PyObject* self, PyObject* epoch) {
   if (number == -1 && PyErr_Occurred() != nullptr) return nullptr;
   const LoaderCall call(self_of(self));
   if (call.handle() == nullptr) return nullptr;
-  if (self_of(self).nexts > 0) return raise(FEEDLANE_E_BUSY, "another thread is already waiting for a batch of this loader");
+  if (self_of(self).nexts > 0)
+    return raise(FEEDLANE_E_BUSY, "another thread is already waiting for a batch of this loader");
   if (!check(unlocked([&] { return feedlane_loader_begin(call.handle(), number, error_room()); }))) return nullptr;
   self_of(self).turn++;
   Py_RETURN_NONE;
@@ -280,32 +281,35 @@ PyObject* read_state(PyObject*, PyObject* args) {
 PyObject* config_layout(PyObject*, PyObject*) { return layout_of<Config>(config_members()).release(); }
 
 PyMethodDef loader_methods[] = {
-    {"close", close, METH_NOARGS,
+    {"close", exclusive<close>, METH_NOARGS,
      "close(): ends the calls of other threads, then the workers, and waits for them.\n"
      "Busy: in a callback of this loader."},
-    {"begin", begin, METH_O, "begin(epoch)"},
+    {"begin", exclusive<begin>, METH_O, "begin(epoch)"},
     {"stop", on_handle<stop>, METH_NOARGS, "stop(): ends the epoch and all workers, and waits for them."},
-    {"state", state, METH_VARARGS,
+    {"state", exclusive<state>, METH_VARARGS,
      "state(batch=None) -> bytes: the position after the newest batch, or after a Batch that is held"},
     {"open_worker", on_handle<open_worker>, METH_NOARGS,
      "open_worker() -> (id, descriptor), the caller's to close; None: none is missing"},
-    {"open_consumer", open_consumer, METH_VARARGS,
+    {"open_consumer", exclusive<open_consumer>, METH_VARARGS,
      "open_consumer(id, lag, evict_after_ns) -> (id, descriptor), the caller's to close"},
-    {"serve", serve, METH_O, "serve(timeout_ns) -> END or TIMEOUT: the feeder's loop"},
-    {"attend", attend, METH_O, "attend(timeout_ns): waits for something to happen, at most so long, and handles it"},
-    {"consumer", get_consumer, METH_O, "consumer(nth) -> dict of feedlane_consumer_stats; None: there are fewer"},
+    {"serve", exclusive<serve>, METH_O, "serve(timeout_ns) -> END or TIMEOUT: the feeder's loop"},
+    {"attend", exclusive<attend>, METH_O,
+     "attend(timeout_ns): waits for something to happen, at most so long, and handles it"},
+    {"consumer", exclusive<get_consumer>, METH_O,
+     "consumer(nth) -> dict of feedlane_consumer_stats; None: there are fewer"},
     {"join", join, METH_VARARGS | METH_STATIC,
      "join(fd, path, place, timeout_ns) -> Loader of a consumer. Takes ownership of fd in every case.\n"
      "Either fd is -1, or path and place are None. place: (id, lag, evict_after_ns)."},
     {"stats", on_monitor<get_stats>, METH_NOARGS, "stats() -> dict of feedlane_stats"},
-    {"worker_stats", get_worker_stats, METH_O,
+    {"worker_stats", exclusive<get_worker_stats>, METH_O,
      "worker_stats(id) -> dict of feedlane_worker_stats; None: there are fewer"},
     {"event", on_handle<event>, METH_NOARGS, "event() -> (kind, text, worker, batch, sample); None: no more"},
     {"info", on_monitor<get_info>, METH_NOARGS, "info() -> dict of feedlane_loader_info"},
-    {"timings", get_timings, METH_O, "timings(id) -> dict of feedlane_timings; -1: of all; None: there are fewer"},
+    {"timings", exclusive<get_timings>, METH_O,
+     "timings(id) -> dict of feedlane_timings; -1: of all; None: there are fewer"},
     {"diagnose", on_monitor<diagnose>, METH_NOARGS, "diagnose() -> dict of feedlane_diagnosis, `bound` as a word"},
     {"report", on_monitor<report>, METH_NOARGS, "report() -> str: about the present or newest epoch"},
-    {"trace", get_trace, METH_O, "trace(from) -> bytes, for read_trace. StateError: no trace is kept."},
+    {"trace", exclusive<get_trace>, METH_O, "trace(from) -> bytes, for read_trace. StateError: no trace is kept."},
     {"read_trace", read_trace, METH_O | METH_STATIC, "read_trace(bytes) -> list of dicts of feedlane_batch_record"},
     {"read_state", read_state, METH_VARARGS | METH_STATIC, "read_state(bytes) -> dict of feedlane_state_info"},
     {"config_layout", config_layout, METH_NOARGS | METH_STATIC,
@@ -344,7 +348,10 @@ Loader* loader_of(PyObject* object) {
   return nullptr;
 }
 
-LoaderCall::LoaderCall(Loader& loader, Kind kind) : loader_(loader), handle_(loader.handle), kind_(kind) {
+// The counters of calls are the loader's state, also where a call is another object's method.
+LoaderCall::LoaderCall(Loader& loader, Kind kind) : loader_(loader), handle_(nullptr), kind_(kind) {
+  const Exclusive lock(reinterpret_cast<PyObject*>(&loader));
+  handle_ = loader.handle;
   if (handle_ == nullptr) (void)refuse_closed();
   else if (loader.forks != forks()) handle_ = raise(FEEDLANE_E_FORKED, "");
   if (handle_ == nullptr) return;
@@ -354,6 +361,7 @@ LoaderCall::LoaderCall(Loader& loader, Kind kind) : loader_(loader), handle_(loa
 
 LoaderCall::~LoaderCall() {
   if (handle_ == nullptr) return;
+  const Exclusive lock(reinterpret_cast<PyObject*>(&loader_));
   loader_.calls--;
   if (kind_ == for_next) loader_.nexts--;
   free_unused(loader_);
@@ -361,6 +369,7 @@ LoaderCall::~LoaderCall() {
 
 feedlane_monitor* LoaderCall::monitor() const {
   if (handle_ == nullptr) return nullptr;  // the constructor has raised
+  const Exclusive lock(reinterpret_cast<PyObject*>(&loader_));
   if (loader_.owned == nullptr) return refuse_closed();
   if (loader_.monitor == nullptr && !check(feedlane_monitor_of(handle_, &loader_.monitor, error_room())))
     return nullptr;

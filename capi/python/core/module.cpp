@@ -7,7 +7,7 @@ namespace feedlane::python {
 Types types;
 
 void look_for_torch() {
-  if (types.tensor != nullptr) return;
+  if (types.tensor() != nullptr) return;
   PyObject* const modules = PyImport_GetModuleDict();  // borrowed
   PyObject* const torch = modules != nullptr ? PyDict_GetItemString(modules, "torch") : nullptr;
   if (torch == nullptr) return;
@@ -19,10 +19,12 @@ void look_for_torch() {
   Ref int8(PyObject_GetAttrString(torch, "int8"));
   PyErr_Clear();  // torch is being imported, or is none that we know: the package's Python code does without
   if (!tensor || !to_dlpack || !uint8 || !int8) return;
+  static std::atomic<bool> is_found{false};  // relaxed: of free-threaded Python's threads, one goes on
+  if (is_found.exchange(true, std::memory_order_relaxed)) return;
   types.uint8 = uint8.release();
   types.int8 = int8.release();
-  types.tensor = tensor.release();
   types.to_dlpack = to_dlpack.release();
+  types.tensor_type.store(tensor.release(), std::memory_order_release);  // pairs with Types::tensor
 }
 
 PyTypeObject* add_type(PyObject* module, PyType_Spec& spec) {
@@ -160,8 +162,8 @@ bool add_constants(PyObject* module) {
 // Another library than the one that this was compiled for, found at run time.
 bool check_abi() {
   if (feedlane_abi_version() == FEEDLANE_ABI) return true;
-  PyErr_Format(PyExc_ImportError, "libfeedlane has binary interface %u, but this package needs %d", feedlane_abi_version(),
-               static_cast<int>(FEEDLANE_ABI));
+  PyErr_Format(PyExc_ImportError, "libfeedlane has binary interface %u, but this package needs %d",
+               feedlane_abi_version(), static_cast<int>(FEEDLANE_ABI));
   return false;
 }
 
@@ -182,8 +184,11 @@ PyMODINIT_FUNC PyInit__core() {
   using namespace feedlane::python;
   Ref module(check_abi() ? PyModule_Create(&definition) : nullptr);
   if (!module || !add_constants(module.get())) return nullptr;
-  for (bool (*const add)(PyObject*) : {add_arena, add_sampler, add_pool, add_loader, add_view, add_batch, add_cursor, add_task,
-                                       add_worker, add_leaf, add_rows, add_queue})
+#ifdef Py_GIL_DISABLED
+  if (PyUnstable_Module_SetGIL(module.get(), Py_MOD_GIL_NOT_USED) != 0) return nullptr;
+#endif
+  for (bool (*const add)(PyObject*) : {add_arena, add_sampler, add_pool, add_loader, add_view, add_batch, add_cursor,
+                                       add_task, add_worker, add_leaf, add_rows, add_queue})
     if (!add(module.get())) return nullptr;
   return module.release();
 }

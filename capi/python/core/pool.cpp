@@ -76,11 +76,11 @@ PyObject* end_unused(PyObject*, PyObject*) {
   return PyLong_FromSize_t(left.size());
 }
 
-PyMethodDef pool_methods[] = {
-    {"stats", get_stats, METH_NOARGS, "stats() -> dict of feedlane_pool_stats"},
-    {"end_unused", end_unused, METH_NOARGS | METH_STATIC,
-     "end_unused() -> ends the pools that have no Python object and are not in use; returns the number of those in use"},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef pool_methods[] = {{"stats", exclusive<get_stats>, METH_NOARGS, "stats() -> dict of feedlane_pool_stats"},
+                              {"end_unused", end_unused, METH_NOARGS | METH_STATIC,
+                               "end_unused() -> ends the pools that have no Python object and are not in use; returns "
+                               "the number of those in use"},
+                              {nullptr, nullptr, 0, nullptr}};
 PyType_Slot pool_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(new_pool)},
     {Py_tp_dealloc, reinterpret_cast<void*>(free_pool)},

@@ -31,8 +31,8 @@ std::int32_t next_batch(void* self, std::int64_t* indices, std::uint64_t cap, st
   }
   const std::vector<std::int64_t>& batch = queue.batches->front();
   if (batch.size() > cap) {
-    (void)PyOS_snprintf(error->text, sizeof error->text, "a batch has %zu indices, but at most %llu are allowed", batch.size(),
-                        static_cast<unsigned long long>(cap));
+    (void)PyOS_snprintf(error->text, sizeof error->text, "a batch has %zu indices, but at most %llu are allowed",
+                        batch.size(), static_cast<unsigned long long>(cap));
     return FEEDLANE_E_ARGUMENT;
   }
   std::copy(batch.begin(), batch.end(), indices);
@@ -100,10 +100,11 @@ void free_queue(PyObject* self) {
 }
 
 PyMethodDef queue_methods[] = {
-    {"push", push, METH_O, "push(indices): the next batch. TypeError: an index is no integer; OverflowError."},
-    {"end", end, METH_NOARGS, "end(): no batch will follow in this epoch."},
-    {"restart", restart, METH_NOARGS, "restart(): an empty queue, before the library begins an epoch."},
-    {"sampler", sampler, METH_O,
+    {"push", exclusive<push>, METH_O,
+     "push(indices): the next batch. TypeError: an index is no integer; OverflowError."},
+    {"end", exclusive<end>, METH_NOARGS, "end(): no batch will follow in this epoch."},
+    {"restart", exclusive<restart>, METH_NOARGS, "restart(): an empty queue, before the library begins an epoch."},
+    {"sampler", exclusive<sampler>, METH_O,
      "sampler(rows) -> Sampler of batches of at most `rows` indices; 0: of single indices."},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot queue_slots[] = {

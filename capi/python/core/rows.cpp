@@ -88,8 +88,8 @@ class Batches {
     auto tensor = init<feedlane_field>();
     if (!set_type(tensor, code, bits, shape)) return false;
     if (tensor.ndim >= FEEDLANE_MAX_NDIM) {
-      PyErr_Format(PyExc_ValueError, "field %R has %d dimensions in addition to the rows, but at most %d are allowed", name, tensor.ndim,
-                   FEEDLANE_MAX_NDIM - 1);
+      PyErr_Format(PyExc_ValueError, "field %R has %d dimensions in addition to the rows, but at most %d are allowed",
+                   name, tensor.ndim, FEEDLANE_MAX_NDIM - 1);
       return false;
     }
     std::copy_backward(tensor.shape, tensor.shape + tensor.ndim, tensor.shape + tensor.ndim + 1);
@@ -137,8 +137,8 @@ class Batches {
   static bool refuse_kept(PyObject* dataset) {
     const Ref name(PyType_GetName(Py_TYPE(dataset)));
     if (name)
-      PyErr_Format(PyExc_TypeError, "%U.fetch has kept an array, but its memory belongs to the loader after fetch returns",
-                   name.get());
+      PyErr_Format(PyExc_TypeError,
+                   "%U.fetch has kept an array, but its memory belongs to the loader after fetch returns", name.get());
     return false;
   }
 

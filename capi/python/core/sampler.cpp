@@ -142,7 +142,8 @@ struct Arrays {
     config.count = indices.is_given() ? indices.count() : lengths.is_given() ? lengths.count() : weights.count();
     const std::uint64_t parts = std::max<std::uint64_t>(config.stages, 1);
     if (!weights.is_given() || (weights.count() / parts == config.count && weights.count() % parts == 0)) return true;
-    PyErr_Format(PyExc_ValueError, "%zu lengths, %zu weights and %zu stages: each stage must have one weight per length",
+    PyErr_Format(PyExc_ValueError,
+                 "%zu lengths, %zu weights and %zu stages: each stage must have one weight per length",
                  std::size_t{lengths.count()}, std::size_t{weights.count()}, std::size_t{parts});
     return false;
   }
@@ -171,10 +172,10 @@ PyObject* make_sampler(PyTypeObject*, PyObject* args, PyObject* keywords) {
 // ---- the type ----
 
 PyMethodDef sampler_methods[] = {
-    {"restart", restart, METH_O, "restart(epoch: int): from the first index of this epoch."},
-    {"next", next_indices, METH_O,
+    {"restart", exclusive<restart>, METH_O, "restart(epoch: int): from the first index of this epoch."},
+    {"next", exclusive<next_indices>, METH_O,
      "next(cap: int) -> list of up to `cap` indices, one batch of a batch sampler; None at the end."},
-    {"length", length, METH_NOARGS, "length() -> indices or batches of an epoch; -1: unknown."},
+    {"length", exclusive<length>, METH_NOARGS, "length() -> indices or batches of an epoch; -1: unknown."},
     {"config_layout", config_layout, METH_NOARGS | METH_STATIC,
      "config_layout() -> {name: (offset, bytes)} of the members that are numbers"},
     {nullptr, nullptr, 0, nullptr}};

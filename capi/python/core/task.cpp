@@ -154,18 +154,20 @@ PyObject* exhausted(PyObject* self, PyObject*) {
 }
 
 PyMethodDef task_methods[] = {
-    {"tensor", tensor, METH_VARARGS,
+    {"tensor", exclusive<tensor>, METH_VARARGS,
      "tensor(number, name, (code, bits), shape) -> writable memoryview of the whole tensor's bytes.\n"
      "Valid as long as the task. LimitError: `needed` is the slot_bytes that it takes."},
-    {"metadata", metadata, METH_VARARGS, "metadata(bytes): attached to the batch; the last call counts."},
-    {"sample_failed", sample_failed, METH_VARARGS,
+    {"metadata", exclusive<metadata>, METH_VARARGS, "metadata(bytes): attached to the batch; the last call counts."},
+    {"sample_failed", exclusive<sample_failed>, METH_VARARGS,
      "sample_failed(position, text, is_transient, substitute) -> (index, wait_ns) to try; None: skipped; False: "
      "failed."},
-    {"is_wanted", look, METH_NOARGS, "is_wanted() -> False: the batch will be dropped. Counts as progress."},
-    {"commit", commit, METH_O, "commit(rows) -> whether it was still wanted. ArgumentError: the task goes on."},
-    {"fail", fail, METH_VARARGS,
+    {"is_wanted", exclusive<look>, METH_NOARGS, "is_wanted() -> False: the batch will be dropped. Counts as progress."},
+    {"commit", exclusive<commit>, METH_O,
+     "commit(rows) -> whether it was still wanted. ArgumentError: the task goes on."},
+    {"fail", exclusive<fail>, METH_VARARGS,
      "fail(position, text, traceback) -> whether it was still wanted. position: the row; -1: none."},
-    {"exhausted", exhausted, METH_NOARGS, "exhausted() -> whether it was still wanted: the shard has no more samples."},
+    {"exhausted", exclusive<exhausted>, METH_NOARGS,
+     "exhausted() -> whether it was still wanted: the shard has no more samples."},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot task_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(free_task)},
                             {Py_tp_getset, task_members},

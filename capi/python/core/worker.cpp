@@ -63,12 +63,12 @@ PyObject* descriptor(PyObject*, PyObject*) { return PyLong_FromLong(feedlane_wor
 PyMethodDef worker_methods[] = {
     {"descriptor", descriptor, METH_NOARGS | METH_STATIC,
      "descriptor() -> the trainer's, -1: none has started this process"},
-    {"info", info, METH_NOARGS,
+    {"info", exclusive<info>, METH_NOARGS,
      "info() -> dict: id, count, generation, seed, epoch, rank, world, shard, shards, config"},
-    {"ready", ready, METH_VARARGS,
+    {"ready", exclusive<ready>, METH_VARARGS,
      "ready(status, text: bytes): the data set is open (0), or could not be opened because of `text`."},
-    {"run", run, METH_O, "run(glue): makes batches until the trainer wants no more. glue: see worker.py."},
-    {"detach", detach, METH_NOARGS, "detach(): leaves."},
+    {"run", exclusive<run>, METH_O, "run(glue): makes batches until the trainer wants no more. glue: see worker.py."},
+    {"detach", exclusive<detach>, METH_NOARGS, "detach(): leaves."},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot worker_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(new_worker)},

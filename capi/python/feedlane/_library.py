@@ -7,10 +7,11 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_FILE = "_core.abi3.so"
+_FILE = "_core.so" if sysconfig.get_config_var("Py_GIL_DISABLED") else "_core.abi3.so"
 
 
 def _paths() -> Iterator[str]:
