@@ -74,7 +74,8 @@ PyGetSetDef batch_members[] = {
     {"tensor_count", get<&feedlane_batch::tensor_count>, nullptr, "How many tensors it has.", nullptr},
     {"_stamps", get_stamps, nullptr, "Its stamps, as batch.Stamps has them.", nullptr},
     {"is_held", get_is_held, nullptr, "False: it was released.", nullptr},
-    {"is_read_only", get_is_read_only, nullptr, "Whether its memory can't be written: a consumer's, or an arena's entry.", nullptr},
+    {"is_read_only", get_is_read_only, nullptr,
+     "Whether its memory can't be written: a consumer's, or an arena's entry.", nullptr},
     {"indices", get_indices, nullptr, "The data set indices of its rows; None of an iterable data set.", nullptr},
     {"skipped", get_skipped, nullptr, "The data set indices of samples that were left out of it.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -94,7 +95,8 @@ PyObject* metadata(PyObject* self, PyObject* most) {
 const feedlane_tensor* tensor_of(const Batch* b, long long number) {
   if (b == nullptr || PyErr_Occurred() != nullptr) return nullptr;
   if (number >= 0 && static_cast<std::uint64_t>(number) < b->batch.tensor_count) return &b->batch.tensors[number];
-  PyErr_Format(PyExc_IndexError, "tensor %lld does not exist: the batch has %llu tensors", number, static_cast<unsigned long long>(b->batch.tensor_count));
+  PyErr_Format(PyExc_IndexError, "tensor %lld does not exist: the batch has %llu tensors", number,
+               static_cast<unsigned long long>(b->batch.tensor_count));
   return nullptr;
 }
 
@@ -102,8 +104,7 @@ PyObject* tensor(PyObject* self, PyObject* number) {
   const feedlane_tensor* const t = tensor_of(held(self), PyLong_AsLongLong(number));
   if (t == nullptr) return nullptr;
   Ref shape = shape_of(t->shape, t->ndim);
-  const char* const text = t->name != nullptr ? t->name : "";
-  Ref name(PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace"));
+  Ref name = name_of(*t);
   if (!shape || !name) return nullptr;
   return Py_BuildValue("(O(ii)OKKK)", name.get(), t->dtype.code, t->dtype.bits, shape.get(),
                        static_cast<unsigned long long>(t->bytes), static_cast<unsigned long long>(t->offset),
@@ -187,6 +188,11 @@ Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch, bool is_read
   b->is_read_only = is_read_only;
   b->forks = forks();
   return Ref(reinterpret_cast<PyObject*>(b));
+}
+
+Ref name_of(const feedlane_tensor& tensor) {
+  const char* const text = tensor.name != nullptr ? tensor.name : "";
+  return Ref(PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace"));
 }
 
 std::uint64_t token_in(PyObject* batch, const feedlane_loader* loader) {

@@ -14,7 +14,7 @@ from . import _core, errors, observe, pinned, progress as progress_line, tree
 if TYPE_CHECKING:
     from . import _core as core_module
     from .batch import Batch, BatchTensor
-    from .records import Stats, WorkerStats
+    from .records import Plan, Stats, WorkerStats
 
 
 class Event(NamedTuple):
@@ -44,6 +44,7 @@ class Batches(observe.Observed):
     _torch: ModuleType | None
     _pool: pinned.Pool | None
     _streams: bool  # batches are recorded on torch's current stream
+    _is_ours: bool = False  # all workers use this package
 
     # ---- life ----
 
@@ -88,8 +89,8 @@ class Batches(observe.Observed):
             from torch.utils import dlpack as from_torch
             from_dlpack = from_torch.from_dlpack
         core = self._begin()
-        cursor = _core.Cursor(core, _Epoch(self, core, whole), functools.partial(tree.load, allow_pickle=self.allow_pickle),
-                              from_dlpack, int(self.timeout * 1e9) if self.timeout else _core.FOREVER, 0, whole or self._streams)
+        cursor = _core.Cursor(core, _Epoch(self, core, whole), self._load, from_dlpack,
+                              int(self.timeout * 1e9) if self.timeout else _core.FOREVER, 0, whole or self._streams)
         return self._shown(cursor, core) if self.progress else cursor
 
     def _shown(self, cursor: core_module.Cursor, core: core_module.Loader) -> Iterator[Any]:
@@ -110,6 +111,11 @@ class Batches(observe.Observed):
 
     def _stop(self, core: core_module.Loader, turn: int) -> None:
         """The loop has abandoned this epoch."""
+
+    @property
+    def _load(self) -> Callable[[bytes, int], Plan]:
+        """Reads the plan of a batch."""
+        return functools.partial(tree.load, allow_pickle=self.allow_pickle, is_ours=self._is_ours)
 
     def _convert(self, tensor: BatchTensor, owner: int) -> Any:
         if self._torch is not None and owner != tree.NUMPY:
@@ -191,14 +197,14 @@ class _Epoch:
 
     def unusual(self, batch: Batch) -> Any:
         """Returns the data of a batch whose plan the compiled iterator does not support."""
-        with batch.adopt(self._loader._convert, self._loader.allow_pickle):
+        with batch.adopt(self._loader._convert, self._loader._load):
             return batch.data
 
     def arrived(self, batch: Batch) -> Any:
         """Returns a batch in the form in which it is yielded. Called if Batch objects are requested or streams are recorded."""
         if self._loader._streams and self._loader._pool is not None:
             batch.record_stream(self._loader._pool.current_stream())
-        return batch.adopt(self._loader._convert, self._loader.allow_pickle) if self._whole else self.unusual(batch)
+        return batch.adopt(self._loader._convert, self._loader._load) if self._whole else self.unusual(batch)
 
     def __del__(self) -> None:
         if not self._ended:
