@@ -112,6 +112,8 @@ def sample() -> None:
     assert (len(loader), len(other)) == (1, 2)
     program = feedlane.Loader(worker=["/bin/true", "a"], worker_config=b"b", length=8, num_workers=1)
     assert len(program) == 8
+    assert_type(program.poll(), bool)
+    assert_type(program.fileno(), int)
     feedlane.worker_main(lambda config: Squares(), retry_on=OSError)
 
 
