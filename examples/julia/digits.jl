@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Trains a small network on handwritten digits; worker processes, this script again, make the batches. See capi/julia/README.md.
-# Usage: julia --project=capi/julia examples/julia/digits.jl [--workers N] [--epochs N] [--kill-worker-at-batch N] [--digest]
+# Usage: julia --project=capi/julia examples/julia/digits.jl [--workers N] [--epochs N] [--kill-worker-at-batch N]
+#        ... --digest [--workers N] [--worker COMMAND | --feed PATH [--consumers N] | --join PATH]
+# COMMAND: workers in another language. --feed: delivers the batches to other programs at a Unix socket. --join: takes them from one.
 using Feedlane
 using Random
 
-option(name, default) = (at = findfirst(isequal(name), ARGS); at === nothing ? default : parse(Int, ARGS[at + 1]))
+text(name) = (at = findfirst(isequal(name), ARGS); at === nothing ? nothing : ARGS[at + 1])
+option(name, default) = (found = text(name); found === nothing ? default : parse(Int, found))
 
 const FOLDER = joinpath(@__DIR__, "..", "data")
 const HELD_OUT, BATCH = 360, 32
@@ -78,10 +81,32 @@ end
 
 fnv1a(hash, bytes) = foldl((h, byte) -> (h ⊻ byte) * 0x00000100000001b3, bytes; init=hash)
 
-# Ten epochs' bytes in one number: see ../README.md.
-function digest(workers)
+const FIELDS = (image=(UInt8, (8, 8)), label=(Int64, ()))
+
+# The loader of the digest: see ../README.md.
+function digest_loader(workers)
+    text("--join") === nothing || return join_feeder(text("--join"); fields=FIELDS)
+    made_by = text("--worker") === nothing ? NamedTuple() : (worker=split(text("--worker")), worker_config=abspath(FOLDER))
+    shared = text("--feed") === nothing ? NamedTuple() :
+             (share=:every, consumers=option("--consumers", 1), share_path=text("--feed"))
+    return Loader(DATA; batchsize=64, sampler=random_sampler(1797; seed=1), workers=workers, fields=FIELDS, made_by..., shared...)
+end
+
+function feed(loader)
+    println("listening")
+    flush(stdout)
+    Feedlane.serve(loader)   # until all consumers have joined
+    for epoch in 0:9
+        begin!(loader, epoch)
+        Feedlane.serve(loader)
+    end
+    Feedlane.serve(loader)   # until the last consumer has left
+    close(loader)
+end
+
+# Ten epochs' bytes in one number.
+function digest(loader)
     hash = 0xcbf29ce484222325
-    loader = Loader(DATA; batchsize=64, sampler=random_sampler(1797; seed=1), workers=workers)
     for epoch in 1:10, batch in loader, array in batch
         hash = fnv1a(hash, reinterpret(UInt8, vec(copy(array))))
     end
@@ -89,4 +114,5 @@ function digest(workers)
     close(loader)
 end
 
-DIGEST ? digest(option("--workers", 2)) : train(option("--workers", 2), option("--epochs", 40), option("--kill-worker-at-batch", 0))
+DIGEST ? (text("--feed") === nothing ? digest : feed)(digest_loader(option("--workers", 2))) :
+    train(option("--workers", 2), option("--epochs", 40), option("--kill-worker-at-batch", 0))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small network on handwritten digits with numpy; worker processes make the batches. See capi/python/README.md.
-Usage: PYTHONPATH=capi/python digits.py [--workers N] [--epochs N] [--kill-worker-at-batch N] [--digest]"""
+Usage: PYTHONPATH=capi/python digits.py [--workers N] [--epochs N] [--kill-worker-at-batch N]
+       digits.py --digest [--workers N] [--worker COMMAND | --feed PATH [--consumers N] | --join PATH]
+COMMAND: workers in another language. --feed: delivers the batches to other programs at a Unix socket. --join: takes them from one."""
 import argparse
 import os
 import signal
@@ -82,21 +84,46 @@ def train(workers, epochs, kill_at):
     print(f"restarts: {loader.stats()['restarts']}\ntest accuracy: {accuracy:.3f}")
 
 
-def digest(workers):
-    """Prints a digest of ten epochs' bytes: see ../README.md."""
-    value, sampler = 0xCBF29CE484222325, feedlane.samplers.random(1797, seed=1)
-    loader = feedlane.Loader(Digits(), 64, sampler=sampler, num_workers=workers, persistent_workers=workers > 0)
+def digest_loader(o):
+    """The Loader, or the Consumer, of the digest: see ../README.md."""
+    if o.join:
+        return feedlane.join(o.join)
+    made_by = {"worker": o.worker.split(), "worker_config": os.path.dirname(FOLDER).encode()} if o.worker else {"dataset": Digits()}
+    shared = {"share": "every", "consumers": o.consumers, "share_path": o.feed} if o.feed else {}
+    return feedlane.Loader(batch_size=64, sampler=feedlane.samplers.random(1797, seed=1), num_workers=o.workers,
+                           persistent_workers=o.workers > 0, fields={"image": (np.uint8, (8, 8)), "label": (np.int64, ())},
+                           **made_by, **shared)
+
+
+def feed(loader):
+    print("listening", flush=True)
+    loader.wait_for_consumers()
     for _ in range(10):
-        for batch in loader:
-            for byte in b"".join(tensor.tobytes() for tensor in batch):
+        loader.serve()
+    loader.finish()
+
+
+def digest(loader):
+    """Prints a digest of ten epochs' bytes."""
+    value = 0xCBF29CE484222325
+    for _ in range(10):
+        for batch in loader:  # a dict, if its worker is not in Python
+            for byte in b"".join(tensor.tobytes() for tensor in (batch.values() if isinstance(batch, dict) else batch)):
                 value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
     print(f"digest: {value:016x}")
 
 
 if __name__ == "__main__":
+    feedlane.worker_main(lambda _: Digits())  # a worker of another language's digest goes no further
     parser = argparse.ArgumentParser()
     for name, default in ("workers", 2), ("epochs", 40), ("kill-worker-at-batch", 0):
         parser.add_argument("--" + name, type=int, default=default)
+    for name in "worker", "feed", "join":
+        parser.add_argument("--" + name)
+    parser.add_argument("--consumers", type=int, default=1)
     parser.add_argument("--digest", action="store_true")
     o = parser.parse_args()
-    digest(o.workers) if o.digest else train(o.workers, o.epochs, o.kill_worker_at_batch)
+    if o.digest:
+        (feed if o.feed else digest)(digest_loader(o))
+    else:
+        train(o.workers, o.epochs, o.kill_worker_at_batch)

@@ -134,6 +134,8 @@ class Refusals(unittest.TestCase):
         for options in (["--bogus"], ["--workers"], ["--workers", "-1"], ["--workers", "two"], ["--workers", "257"],
                         ["--workers="], ["--start", "forked"], ["--epochs", "0"], ["--epochs", "1.5"], ["--seed", "7x"],
                         ["--seed", "18446744073709551616"], ["--sync=1"], ["--sync", "--workers", "2"], ["--digest", "--sync"],
+                        ["--worker", "x"], ["--feed", "x"], ["--join", "x"], ["--join", "x", "--digest", "--workers", "2"],
+                        ["--consumers", "0"],
                         ["--start", "external", "--workers", "0"], ["--start", "fork", "--workers", "0"],
                         ["--start", "thread", "--workers", "0"], ["--kill-worker-at-batch", "1", "--start", "thread"],
                         ["--kill-worker-at-batch", "-3"],

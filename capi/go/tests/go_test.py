@@ -104,6 +104,20 @@ class Package(unittest.TestCase):
         self.assertEqual(len({line.split(":", 1)[1] for line in lines}), 1, "the same sum in each epoch")
 
 
+class Digest(unittest.TestCase):
+    def test_digest_is_that_of_c(self):
+        """tests/examples/digest_test.py uses the program too."""
+        program = os.path.join(TARGET, "digest")
+        command = in_folder(os.path.join(EXAMPLE, os.pardir, "digest"), GO, "build", "-o", program, ".")
+        finished = run(*command, deadline_s=BUILD_DEADLINE_S)
+        self.assertEqual(finished.code, 0, describe(command, finished))
+        wanted = run(C_DIGEST, os.path.join(EXAMPLE, os.pardir, os.pardir, "data")).out
+        self.assertRegex(wanted, r"^digest: [0-9a-f]{16}\n$")
+        for options in (["-workers", "0"], ["-workers", "1"], ["-workers", "3"], ["-goroutines"]):
+            with self.subTest(options=options):
+                self.assertEqual(run(program, *options).out, wanted)
+
+
 @unittest.skipIf(GO and version() < (1, 23), "range over functions needs Go 1.23")
 class Digits(unittest.TestCase):
     @classmethod
@@ -135,14 +149,6 @@ class Digits(unittest.TestCase):
         losses, restarts = self.losses("-kill-worker-at-batch", str(KILL_AT))
         self.assertEqual(losses, undisturbed)
         self.assertEqual(restarts[0], "1", "a worker was replaced")
-
-    def test_digest_is_that_of_c(self):
-        data = os.path.join(EXAMPLE, os.pardir, os.pardir, "data")
-        wanted = run(C_DIGEST, data).out
-        self.assertRegex(wanted, r"^digest: [0-9a-f]{16}\n$")
-        for options in (["-workers", "0"], ["-workers", "1"], ["-workers", "3"], ["-goroutines"]):
-            with self.subTest(options=options):
-                self.assertEqual(self.run_digits("-digest", *options).out, wanted)
 
     def test_a_whole_run_learns_the_digits(self):
         out = self.run_digits().out

@@ -104,8 +104,7 @@ PyObject* tensor(PyObject* self, PyObject* number) {
   const feedlane_tensor* const t = tensor_of(held(self), PyLong_AsLongLong(number));
   if (t == nullptr) return nullptr;
   Ref shape = shape_of(t->shape, t->ndim);
-  const char* const text = t->name != nullptr ? t->name : "";
-  Ref name(PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace"));
+  Ref name = name_of(*t);
   if (!shape || !name) return nullptr;
   return Py_BuildValue("(O(ii)OKKK)", name.get(), t->dtype.code, t->dtype.bits, shape.get(),
                        static_cast<unsigned long long>(t->bytes), static_cast<unsigned long long>(t->offset),
@@ -191,6 +190,11 @@ Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch, bool is_read
   b->is_read_only = is_read_only;
   b->forks = forks();
   return Ref(reinterpret_cast<PyObject*>(b));
+}
+
+Ref name_of(const feedlane_tensor& tensor) {
+  const char* const text = tensor.name != nullptr ? tensor.name : "";
+  return Ref(PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace"));
 }
 
 std::uint64_t token_in(PyObject* batch, const feedlane_loader* loader) {

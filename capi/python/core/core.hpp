@@ -146,7 +146,7 @@ std::int64_t forks();
 // ---- the types ----
 
 // Kinds of a plan's nodes, and whose array a leaf is: as tree.py numbers them.
-enum PlanKind : long { plan_leaf, plan_list, plan_tuple, plan_mapping, plan_named, plan_value };
+enum PlanKind : long { plan_leaf, plan_list, plan_tuple, plan_mapping, plan_named, plan_value, plan_fields = 9 };
 enum LeafOwner : long { owner_any, owner_numpy, owner_torch };
 
 // loader.cpp: Loader.
@@ -201,6 +201,8 @@ Ref take_interruption(const Loader& loader);
 bool add_batch(PyObject* module);
 // Takes over the caller's reference of the batch. Null with an exception; then it is released.
 Ref new_batch(feedlane_loader* loader, const feedlane_batch& batch, bool is_read_only);
+// The name of a tensor, as a string.
+Ref name_of(const feedlane_tensor& tensor);
 // The token of a Batch of this loader. Zero with an exception: it is no such thing, or was released.
 std::uint64_t token_in(PyObject* batch, const feedlane_loader* loader);
 

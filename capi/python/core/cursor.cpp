@@ -47,6 +47,7 @@ class Builder {
       case plan_mapping: return mapping(plan);
       case plan_named: return named(plan);
       case plan_value: return Ref(PyObject_CallNoArgs(PyTuple_GetItem(plan, 1)));
+      case plan_fields: return fields();
       default: return {};
     }
   }
@@ -96,6 +97,17 @@ class Builder {
       if (!child || PyDict_SetItem(all.get(), PyTuple_GetItem(keys, i), child.get()) != 0) return {};
     }
     return all;
+  }
+
+  // As Batch._fields. NULL without an exception: a name occurs twice.
+  Ref fields() const {
+    Ref all(PyDict_New());
+    for (std::uint64_t i = 0; all && i < batch_.tensor_count; i++) {
+      Ref name = name_of(batch_.tensors[i]);
+      Ref array = name ? leaf(static_cast<long>(i), owner_any) : Ref();
+      if (!array || PyDict_SetItem(all.get(), name.get(), array.get()) != 0) return {};
+    }
+    return all && static_cast<std::uint64_t>(PyDict_Size(all.get())) == batch_.tensor_count ? std::move(all) : Ref();
   }
 
   Ref leaf(long number, long owner) const {

@@ -232,6 +232,22 @@ PyObject* stop(PyObject*, feedlane_loader* handle) {
   Py_RETURN_NONE;
 }
 
+PyObject* poll(PyObject* self, feedlane_loader* handle) {
+  for (;;) {
+    const std::int32_t s = unlocked([&] { return feedlane_loader_poll(handle, error_room()); });
+    if (s != FEEDLANE_OK) return check(s) ? PyBool_FromLong(1) : nullptr;
+    const std::int32_t armed = feedlane_loader_arm(handle, nullptr);
+    if (armed < 0) return refuse(self, armed);
+    if (armed == FEEDLANE_OK) return PyBool_FromLong(0);
+  }
+}
+
+PyObject* fileno(PyObject* self, feedlane_loader* handle) {
+  std::int32_t fd = -1;
+  const std::int32_t s = feedlane_loader_arm(handle, &fd);
+  return s < 0 ? refuse(self, s) : PyLong_FromLong(fd);
+}
+
 PyObject* get_turn(PyObject* self, void*) { return PyLong_FromLongLong(self_of(self).turn); }
 
 PyObject* state(PyObject* self, PyObject* args) {
@@ -286,6 +302,8 @@ PyMethodDef loader_methods[] = {
      "Busy: in a callback of this loader."},
     {"begin", exclusive<begin>, METH_O, "begin(epoch)"},
     {"stop", on_handle<stop>, METH_NOARGS, "stop(): ends the epoch and all workers, and waits for them."},
+    {"poll", on_handle<poll>, METH_NOARGS, "poll() -> whether next would not wait; False: the descriptor is armed"},
+    {"fileno", on_handle<fileno>, METH_NOARGS, "fileno() -> the loader's descriptor"},
     {"state", exclusive<state>, METH_VARARGS,
      "state(batch=None) -> bytes: the position after the newest batch, or after a Batch that is held"},
     {"open_worker", on_handle<open_worker>, METH_NOARGS,

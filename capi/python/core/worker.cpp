@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Worker: a feedlane_worker, in the process that the trainer or its host has started.
 #include "core.hpp"
+#include "numbers.hpp"
 
 namespace feedlane::python {
 namespace {
@@ -27,14 +28,31 @@ void free_worker(PyObject* self) {
   free_object(self);
 }
 
+// ((name, (code, bits), shape), ...), as the trainer declared them.
+Ref fields_of(const feedlane_worker_info& info) {
+  Ref all(PyTuple_New(static_cast<Py_ssize_t>(info.field_count)));
+  for (std::uint64_t i = 0; all && i < info.field_count; i++) {
+    const feedlane_field& field = info.fields[i];
+    Ref shape = shape_of(field.shape, field.ndim);
+    PyObject* const one =
+        shape ? Py_BuildValue("(s(ii)O)", field.name, field.dtype.code, field.dtype.bits, shape.get()) : nullptr;
+    if (one == nullptr) return {};
+    PyTuple_SetItem(all.get(), static_cast<Py_ssize_t>(i), one);
+  }
+  return all;
+}
+
 PyObject* info(PyObject* self, PyObject*) {
   auto info = init<feedlane_worker_info>();
   if (const std::int32_t s = feedlane_worker_get_info(worker_of(self)->handle, &info); s != FEEDLANE_OK)
     return raise(s, "");
-  return Py_BuildValue("{s:i,s:i,s:i,s:K,s:L,s:i,s:i,s:L,s:L,s:y#}", "id", info.id, "count", info.count, "generation",
-                       info.generation, "seed", static_cast<unsigned long long>(info.seed), "epoch",
-                       static_cast<long long>(info.epoch), "rank", info.rank, "world", info.world, "shard",
-                       static_cast<long long>(info.shard), "shards", static_cast<long long>(info.shards), "config",
+  const Ref fields = fields_of(info);
+  if (!fields) return nullptr;
+  return Py_BuildValue("{s:i,s:i,s:i,s:i,s:O,s:K,s:L,s:i,s:i,s:L,s:L,s:y#}", "iterable", info.iterable, "id", info.id,
+                       "count", info.count, "generation", info.generation, "fields", fields.get(), "seed",
+                       static_cast<unsigned long long>(info.seed), "epoch", static_cast<long long>(info.epoch), "rank",
+                       info.rank, "world", info.world, "shard", static_cast<long long>(info.shard), "shards",
+                       static_cast<long long>(info.shards), "config",
                        static_cast<const char*>(info.config != nullptr ? info.config : ""),
                        static_cast<Py_ssize_t>(info.config_bytes));
 }
@@ -64,7 +82,7 @@ PyMethodDef worker_methods[] = {
     {"descriptor", descriptor, METH_NOARGS | METH_STATIC,
      "descriptor() -> the trainer's, -1: none has started this process"},
     {"info", exclusive<info>, METH_NOARGS,
-     "info() -> dict: id, count, generation, seed, epoch, rank, world, shard, shards, config"},
+     "info() -> dict: iterable, id, count, generation, fields, seed, epoch, rank, world, shard, shards, config"},
     {"ready", exclusive<ready>, METH_VARARGS,
      "ready(status, text: bytes): the data set is open (0), or could not be opened because of `text`."},
     {"run", exclusive<run>, METH_O, "run(glue): makes batches until the trainer wants no more. glue: see worker.py."},

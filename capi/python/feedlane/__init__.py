@@ -28,6 +28,7 @@ if not _absent:
                         sample_seed as sample_seed)
     from .pinned import Pool as Pool
     from .samplers import Rank as Rank, Sampler as Sampler, rank_detect as rank_detect
+    from .worker import worker_main as worker_main
 else:
     from .fallback import VERSION as __version__
 

@@ -249,6 +249,11 @@ class Loader:
         """Begins an epoch and ends the previous one."""
     def stop(self) -> None:
         """Ends the epoch and all workers, and waits for them."""
+    def poll(self) -> bool:
+        """Does the work of a Cursor's `next` without waiting. True: `next` has something to return or raise. False: the
+        descriptor becomes readable when it may have."""
+    def fileno(self) -> int:
+        """Returns the descriptor to poll for reading."""
     def state(self, batch: Batch | None = None) -> bytes:
         """Returns the position after `batch`, a batch that is held; None: after the newest batch. Raises Unsupported if the
         sampler has no state."""

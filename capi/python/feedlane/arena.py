@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import socket
 import threading
@@ -137,7 +138,7 @@ class Arena:
         found = self._core.reserve(None if key is None else _key(key), fields, metadata, pinned, timeout_ns)
         if isinstance(found, int):
             raise _outcome(found, "there was no memory in time: release batches, or drop entries")
-        return found.adopt(self._convert, self.allow_pickle)
+        return self._adopt(found)
 
     def _publish(self, entry: Batch, timeout_ns: int) -> None:
         status = self._core.publish(entry, timeout_ns)
@@ -193,7 +194,7 @@ class Arena:
     def _adopt(self, found: Batch | int) -> Batch:
         if isinstance(found, int):
             raise _outcome(found, "nothing came in time")
-        return found.adopt(self._convert, self.allow_pickle)
+        return found.adopt(self._convert, functools.partial(tree.load, allow_pickle=self.allow_pickle))
 
     def _convert(self, tensor: BatchTensor, owner: int) -> Any:
         is_torch = owner == tree.TORCH or (owner == tree.ANY and self._is_torch)

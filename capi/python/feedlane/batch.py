@@ -2,6 +2,7 @@
 """A batch that the trainer holds, and its tensors in shared memory."""
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from types import TracebackType
@@ -132,13 +133,13 @@ class Batch(_core.Batch):
     set's result, with numpy arrays or torch tensors that hold their own references."""
 
     _convert: Callable[[BatchTensor, int], Any]
-    _allow_pickle: bool = False
+    _load: Callable[[bytes, int], Plan]
     _data: tuple[Any] | None = None
 
-    def adopt(self, convert: Callable[[BatchTensor, int], Any], allow_pickle: bool) -> Self:
-        """Sets how tensors are converted, and returns this object. convert: makes an array or tensor of a BatchTensor and its
-        owner, see tree.py."""
-        self._convert, self._allow_pickle = convert, allow_pickle
+    def adopt(self, convert: Callable[[BatchTensor, int], Any], load: Callable[[bytes, int], Plan]) -> Self:
+        """Sets how tensors are converted and the plan is read, and returns this object. convert: makes an array or tensor of a
+        BatchTensor and its owner, see tree.py. load: tree.load with its options."""
+        self._convert, self._load = convert, load
         return self
 
     @property
@@ -159,9 +160,15 @@ class Batch(_core.Batch):
             self._data = (self._read(),)
         return self._data[0]
 
+    @property
+    def metadata(self) -> bytes:
+        """A copy of the bytes that a worker in another language attached to the batch, or `reserve` to an arena's entry; b"": none.
+        Workers of this package describe their batches there, in a format that may change. Raises StaleBatch if it was released."""
+        return self._metadata(sys.maxsize)
+
     def _plan(self) -> Plan:
         """Reads the plan. Any worker may write this memory, so it is copied once, and checked before it is used."""
-        return tree.load(self._metadata(tree.MAX_BYTES + 1), self.tensor_count, self._allow_pickle)
+        return self._load(self._metadata(tree.MAX_BYTES + 1), self.tensor_count)
 
     def _names(self) -> dict[int, str]:
         """Returns tree.names of its plan, or {} if the plan is malformed."""
@@ -171,7 +178,7 @@ class Batch(_core.Batch):
             return {}
 
     def _fields(self) -> Any:
-        """For a worker that writes no plan: returns the tensors by name, or as a list if a name occurs twice."""
+        """For a worker that does not use this package: returns the tensors by name, or as a list if a name occurs twice."""
         tensors = self.tensors
         by_name = {tensor._name: self._convert(tensor, tree.ANY) for tensor in tensors}
         return by_name if len(by_name) == len(tensors) else [self._convert(tensor, tree.ANY) for tensor in tensors]

@@ -35,9 +35,9 @@ class Consumer(iteration.Batches):
         self.timeout, self.allow_pickle = timeout, allow_pickle
 
     def close(self) -> None:
-        """Leaves the feeder. Remaining batches and arrays stay valid and keep their slots. A `next` in another thread raises
-        StateError."""
-        self._core.close()
+        """Leaves the feeder. Remaining batches and arrays stay valid and keep their slots. A `next` in another thread or
+        task raises StateError."""
+        super().close()
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the number of the next epoch. Without this call, the first epoch is the feeder's current one, and each iteration

@@ -230,11 +230,11 @@ class Feeder(iteration.Batches):
         if self.share is None:
             raise errors.make(_core.E_STATE, 'the loader is not shared: use Loader(share="every") or "deal"')
 
-    def _cursor(self, whole: bool) -> Iterator[Any]:
+    def _cursor(self, whole: bool, waits: bool = True) -> Iterator[Any]:
         if self.share is not None:
             raise errors.make(_core.E_STATE, "a shared loader yields no batches: call serve() here, and iterate over feedlane.join() "
                               "in other processes")
-        return super()._cursor(whole)
+        return super()._cursor(whole, waits)
 
     def _leave_consumers(self) -> None:
         """Called before the loader is created again. Raises StateError if a consumer has joined this one."""

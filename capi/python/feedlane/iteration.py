@@ -2,6 +2,7 @@
 """The iteration over batches, as shared by Loader and Consumer."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import itertools
@@ -9,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TextIO
 
-from . import _core, errors, observe, pinned, progress as progress_line, tree
+from . import _core, awaiting, errors, observe, pinned, progress as progress_line, tree
 
 if TYPE_CHECKING:
     from . import _core as core_module
     from .batch import Batch, BatchTensor
-    from .records import Stats, WorkerStats
+    from .records import Plan, Stats, WorkerStats
 
 
 class Event(NamedTuple):
@@ -44,15 +45,26 @@ class Batches(observe.Observed):
     _torch: ModuleType | None
     _pool: pinned.Pool | None
     _streams: bool  # batches are recorded on torch's current stream
+    _is_ours: bool = False  # all workers use this package
+    _asleep: awaiting.Asleep | None = None  # of the task in AsyncEpoch
 
     # ---- life ----
 
     def close(self) -> None:
         """Ends the workers and waits for them. Remaining batches and arrays stay valid. The loader cannot be used afterwards; a
-        `next` in another thread raises StateError. Raises Busy, without effect, if called by the data set or sampler of a
+        `next` in another thread or task raises StateError. Raises Busy, without effect, if called by the data set or sampler of a
         loader without workers."""
         if self._core is not None:
             self._core.close()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Ends the wait of a task in AsyncEpoch, which then sees what has changed."""
+        asleep, self._asleep = self._asleep, None
+        if asleep is not None:
+            loop, woken = asleep
+            with contextlib.suppress(RuntimeError):  # the event loop was closed
+                loop.call_soon_threadsafe(awaiting.settle, woken)
 
     def __enter__(self) -> Self:
         return self
@@ -82,14 +94,44 @@ class Batches(observe.Observed):
         addresses."""
         return self._cursor(whole=True)
 
-    def _cursor(self, whole: bool) -> Iterator[Any]:
+    def __aiter__(self) -> awaiting.AsyncEpoch:
+        """As __iter__, for `async for` in asyncio. A task that waits for a batch may be cancelled: the batch is the next one of
+        the same iterator. Beginning an epoch, and leaving one early, block the event loop while workers start and end. Without
+        workers, so does making a batch."""
+        return self._async_cursor(whole=False)
+
+    def abatches(self) -> awaiting.AsyncEpoch:
+        """As batches, for `async for` in asyncio."""
+        return self._async_cursor(whole=True)
+
+    def _async_cursor(self, whole: bool) -> awaiting.AsyncEpoch:
+        cursor = self._cursor(whole, waits=False)
+        return awaiting.AsyncEpoch(self, self._core, cursor)
+
+    def fileno(self) -> int:
+        """A descriptor for the program's own event loop, which the loader owns, and whose number never changes. Poll it for
+        reading while `poll` returns False. Raises StateError after close."""
+        return self._core.fileno()
+
+    def poll(self) -> bool:
+        """Does the work of `next` without yielding a batch and without waiting. True: `next` does not wait, because a batch, an
+        error or the end of the epoch is ready. False: call it again once fileno() is readable. One thread at a time."""
+        try:
+            return self._core.poll()
+        except errors.FeedlaneError as exception:
+            self._raise(exception)
+
+    def _cursor(self, whole: bool, waits: bool = True) -> Iterator[Any]:
+        """waits: `next` waits for a batch, as long as `timeout` allows; otherwise it raises Timeout at once."""
         from_dlpack: Callable[[Any], Any] | None = None
         if self._torch is not None:
             from torch.utils import dlpack as from_torch
             from_dlpack = from_torch.from_dlpack
         core = self._begin()
-        cursor = _core.Cursor(core, _Epoch(self, core, whole), functools.partial(tree.load, allow_pickle=self.allow_pickle),
-                              from_dlpack, int(self.timeout * 1e9) if self.timeout else _core.FOREVER, 0, whole or self._streams)
+        self._wake()  # a task that waits in the epoch before
+        timeout_ns = 0 if not waits else int(self.timeout * 1e9) if self.timeout else _core.FOREVER
+        cursor = _core.Cursor(core, _Epoch(self, core, whole), self._load, from_dlpack,
+                              timeout_ns, 0, whole or self._streams)
         return self._shown(cursor, core) if self.progress else cursor
 
     def _shown(self, cursor: core_module.Cursor, core: core_module.Loader) -> Iterator[Any]:
@@ -110,6 +152,11 @@ class Batches(observe.Observed):
 
     def _stop(self, core: core_module.Loader, turn: int) -> None:
         """The loop has abandoned this epoch."""
+
+    @property
+    def _load(self) -> Callable[[bytes, int], Plan]:
+        """Reads the plan of a batch."""
+        return functools.partial(tree.load, allow_pickle=self.allow_pickle, is_ours=self._is_ours)
 
     def _convert(self, tensor: BatchTensor, owner: int) -> Any:
         if self._torch is not None and owner != tree.NUMPY:
@@ -191,14 +238,14 @@ class _Epoch:
 
     def unusual(self, batch: Batch) -> Any:
         """Returns the data of a batch whose plan the compiled iterator does not support."""
-        with batch.adopt(self._loader._convert, self._loader.allow_pickle):
+        with batch.adopt(self._loader._convert, self._loader._load):
             return batch.data
 
     def arrived(self, batch: Batch) -> Any:
         """Returns a batch in the form in which it is yielded. Called if Batch objects are requested or streams are recorded."""
         if self._loader._streams and self._loader._pool is not None:
             batch.record_stream(self._loader._pool.current_stream())
-        return batch.adopt(self._loader._convert, self._loader.allow_pickle) if self._whole else self.unusual(batch)
+        return batch.adopt(self._loader._convert, self._loader._load) if self._whole else self.unusual(batch)
 
     def __del__(self) -> None:
         if not self._ended:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
-from . import _core, batch_dataset, dtypes, errors, feeding, inline, iteration, lifetime, maker, order, pinned, policies, samplers, shipping, worker
+from . import (_core, batch_dataset, dtypes, errors, feeding, inline, iteration, lifetime, maker, order, pinned, policies, program,
+               samplers, shipping, worker as worker_process)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -20,7 +21,8 @@ _SLOT_BYTES = 256 << 20
 
 
 class Loader(feeding.Feeder):
-    """Batches of `dataset`, made by worker processes in shared memory and used in place.
+    """Batches of `dataset`, made by worker processes in shared memory and used in place. Instead of a data set, `worker` may name a
+    program in any language that makes the samples.
 
     These arguments have the names and meanings of torch's DataLoader: batch_size (None: no batches), shuffle, sampler,
     batch_sampler, num_workers, collate_fn, drop_last, timeout, worker_init_fn, prefetch_factor, persistent_workers, in_order,
@@ -60,6 +62,13 @@ class Loader(feeding.Feeder):
       share_path    a Unix socket to create, where consumers of this user may join
       share_tail    with "deal", if fewer than `consumers` batches remain at the end. True: the first consumers get them; False:
                     they are left out, so that all consumers get the same number
+    These arguments take the place of `dataset`, `collate_fn`, `worker_init_fn`, `substitute` and `retry_on`. A batch is then a dict
+    of its tensors by name, as `fields` declares them; Batch.metadata has what the program attached:
+      worker        the program of a worker, and its arguments: ["./decoder", "photos"]. It runs the library's worker loop, as in C by
+                    feedlane_worker_run. A path is relative to the working directory
+      worker_config bytes that every worker gets
+      length        number of samples, which the program numbers from 0. Without it and without a sampler, the program's data set
+                    is iterable
     These arguments of map-style data sets handle samples that fail, in this order; `__getitem__` then makes all samples:
       retries       how often a sample that raised one of `retry_on` is retried. The first retry waits `retry_backoff`
                     seconds, each further one twice as long as the one before
@@ -68,7 +77,7 @@ class Loader(feeding.Feeder):
       skip_budget   samples that an epoch may leave out; one more is an error. -1: no limit
     """
 
-    def __init__(self, dataset: Indexed | Iterable[Any], batch_size: int | None = 1, *, shuffle: bool | None = None,
+    def __init__(self, dataset: Indexed | Iterable[Any] | None = None, batch_size: int | None = 1, *, shuffle: bool | None = None,
                  sampler: samplers.Sampler | Iterable[int] | None = None,
                  batch_sampler: samplers.Sampler | Iterable[Sequence[int]] | None = None, num_workers: int = 0,
                  collate_fn: Callable[[Any], Any] | None = None, drop_last: bool = False, timeout: float = 0,
@@ -84,9 +93,11 @@ class Loader(feeding.Feeder):
                  world: int = 0, rank: int = 0, max_batches: int = 0,
                  share: Literal["every", "deal"] | None = None, consumers: int | None = None,
                  share_path: str | os.PathLike[str] | None = None, share_tail: bool = False,
-                 arena_bytes: int = 0, worker_cpus: str | None = None, memory_nodes: str | None = None) -> None:
-        """Raises ValueError if an argument is out of its domain or excludes another one, and ImportError if torch is requested
-        but missing. Raises pickle's error if the data set or a function cannot be sent to workers. Raises ArgumentError,
+                 arena_bytes: int = 0, worker_cpus: str | None = None, memory_nodes: str | None = None,
+                 worker: Sequence[str | os.PathLike[str]] | None = None, worker_config: bytes = b"",
+                 length: int | None = None) -> None:
+        """Raises ValueError if an argument is out of its domain or excludes another one, FileNotFoundError if there is no program
+        `worker`, and ImportError if torch is requested but missing. Raises pickle's error if the data set or a function cannot be sent to workers. Raises ArgumentError,
         LimitError, OutOfMemory or SystemCallError as the library does. Workers start with the first iteration."""
         if tensors not in ("numpy", "torch"):
             raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
@@ -125,17 +136,25 @@ class Loader(feeding.Feeder):
             raise ValueError("pin_memory needs fields, because memory is registered when the Loader is created")
         # A copy in torch does not report the memory that it reads, so streams are recorded. Only the device identifies torch's streams.
         self._streams = self._pool is not None and self._torch is not None and self._pool.device is not None
-        self._iterable = order.is_iterable(dataset)
-        self._order = order.Order(dataset, self._iterable, shuffle, sampler, batch_sampler, batch_size, drop_last,
-                                  generator, seed, self._torch, persistent_workers, num_workers)
         retry_on = retry_on if isinstance(retry_on, type) else tuple(retry_on)
         issubclass(Exception, retry_on)  # raises TypeError if these are not classes
+        self._program = program.of(worker, worker_config, length, num_workers,
+                                   {"sampler": sampler, "batch_sampler": batch_sampler},
+                                   {"dataset": dataset, "collate_fn": collate_fn, "worker_init_fn": worker_init_fn,
+                                    "substitute": substitute, "retry_on": None if retry_on == (OSError,) else retry_on})
+        self._is_ours = self._program is None
+        data: Any = dataset if self._program is None else self._program.dataset
+        self._iterable = order.is_iterable(data)
+        self._order = order.Order(data, self._iterable, shuffle, sampler, batch_sampler, batch_size, drop_last,
+                                  generator, seed, self._torch, persistent_workers, num_workers)
+        if self._program is not None and seed is not None:
+            self._order.take_base_seed(seed)  # as in other languages; torch's is for data sets in Python
         policy = None
         if retries or skip_budget or substitute is not None:
             if self._iterable:
                 raise ValueError("retries, substitute and skip_budget are for map-style data sets, because an iterator "
                                  "that has raised cannot continue")
-            policy = policies.Policy(retry_on, substitute)
+            policy = policies.Policy(retry_on, substitute) if self._program is None else None
         batch_dataset.check(dataset, fields=bool(fields), batched=batch_sampler is not None or batch_size is not None,
                             iterable=self._iterable, collate_fn=collate_fn is not None, policy=policy is not None)
         self._job = maker.Job(dataset, batch_sampler is not None or batch_size is not None, self._iterable, drop_last,
@@ -161,9 +180,9 @@ class Loader(feeding.Feeder):
             raise ValueError("with fields, memory is reserved for the largest batch: give the batch sampler an attribute "
                              "batch_size")
         if self._iterable:
-            self._config["iterable_length"] = order.length_of(dataset) or 0
+            self._config["iterable_length"] = order.length_of(data) or 0
         # Workers get the data set as it is now, whatever happens to it here later, also for another seed and after a resume.
-        self._blob = worker.configuration(self._job) if num_workers > 0 else b""
+        self._blob = worker_process.configuration(self._job) if num_workers > 0 and self._program is None else b""
         self._next_epoch, self._is_numbered = 0, False
         self._told_epoch = order.epoch_of(dataset)
         self._inline: inline.Inline | None = None
@@ -173,15 +192,17 @@ class Loader(feeding.Feeder):
     # ---- life ----
 
     def _create(self, seed: int | None, state: bytes | None = None) -> None:
-        if self.num_workers > 0:
+        if self.num_workers > 0 and self._program is None:
             shipping.check_main()
         config = {**self._config, "has_seed": seed is not None, "seed": seed or 0}
         sampler, how = self._order.sampler, {}
         data: inline.Inline | None = None
-        if self.num_workers == 0:
+        if self._program is not None:
+            how = {"worker_config": self._program.config, "argv": self._program.argv}
+        elif self.num_workers == 0:
             data = inline.Inline(maker.Maker(self._job))
         elif self.num_workers > 0:
-            how = {"worker_config": self._blob, "argv": list(map(os.fsencode, worker.command()))}
+            how = {"worker_config": self._blob, "argv": list(map(os.fsencode, worker_process.command()))}
         core = lifetime.create(
             config, fields=_declare(self._job.fields) if self._job.fields else None, data=data,
             sampler=sampler.handle if sampler is not None else None, pool=self._pool.handle if self._pool is not None else None,

@@ -222,8 +222,11 @@ class RankInfo(TypedDict):
 
 
 class WorkerSetup(TypedDict):
-    """A worker's identity and configuration (feedlane_worker_info). config: the bytes that the trainer passed for it."""
+    """A worker's identity and configuration (feedlane_worker_info). fields: (name, element type, shape) of each declared field.
+    config: the bytes that the trainer passed for it."""
 
+    iterable: int
+    fields: tuple[tuple[str, DType, tuple[int, ...]], ...]
     id: int
     count: int
     generation: int

@@ -85,6 +85,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
             "held": loader.held, "slot_bytes": loader.slot_bytes or _slot_bytes(loader), "max_restarts": loader.max_restarts,
             "task_timeout_ns": int(loader.task_timeout * 1e9)}
         self._allow_pickle = loader.allow_pickle
+        self._load = functools.partial(tree.load, allow_pickle=self._allow_pickle, is_ours=True)
         self._prefetch = (loader.prefetch_factor or 0) * loader.num_workers
         self._iterable = self._dataset_kind == torch_dataloader._DatasetKind.Iterable
         self._in_order = getattr(loader, "in_order", True)
@@ -227,7 +228,7 @@ class Iterator(torch_dataloader._BaseDataLoaderIter):
         for _ in range(self._prefetch):
             self._push()
         self._core.begin(self._epoch)
-        self._cursor = _core.Cursor(self._core, _Outcomes(self), functools.partial(tree.load, allow_pickle=self._allow_pickle),
+        self._cursor = _core.Cursor(self._core, _Outcomes(self), self._load,
                                     torch.utils.dlpack.from_dlpack, _LOOK_EVERY_NS, self._options["held"], False)
         self._next_of_cursor = self._cursor.__next__
 
@@ -374,7 +375,7 @@ class _Outcomes:
         """Makes the data. Beyond `held` batches it is copied here, because pickled values cannot be copied in any other way."""
         i = self._i
         convert = _convert_copy if i._core.stats()["slots_held"] >= i._options["held"] else _convert
-        with batch.adopt(convert, i._allow_pickle):
+        with batch.adopt(convert, i._load):
             return batch.data
 
     def copy(self, data: Any) -> Any:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a nested batch is sent: its leaves are tensors in the slot, and a plan in the batch's metadata describes its structure.
 
-In Python a plan is a tuple: a kind, the data of that kind, the plans of its children. In the metadata the plan is JSON, because
-any worker can write there, and the trainer must be able to read it without running code. A node is a list that begins with its
+In Python a plan is a tuple: a kind, the data of that kind, the plans of its children. In the metadata the plan is JSON after MARK,
+because any worker can write there, and the trainer must be able to read it without running code. A node is a list that begins with its
 kind. A bare string, integer, float, true, false or null stands for itself. values.py describes the other values.
 
     ["leaf", owner]                      the next tensor of the slot, in the order of the text
@@ -13,7 +13,7 @@ kind. A bare string, integer, float, true, false or null stands for itself. valu
     ["named", "module:Class", node ...]  a named tuple
     ["state", node, node]                the batch and its worker's state; only at the top
 
-A batch without metadata comes from a worker in another language: a dict of its tensors by name.
+Metadata without MARK, or none, comes from a worker that does not use this package: its batch is a dict of its tensors by name.
 
 A violation of the format or of a limit raises Malformed. Pickled parts are read only if the loader has allow_pickle=True."""
 from __future__ import annotations
@@ -42,6 +42,7 @@ LEAF, LIST, TUPLE, MAPPING, NAMED, VALUE, STATE, PART, OBJECT, FIELDS = range(10
 # Type of a leaf's array. ANY: the loader chooses it. NUMPY, TORCH: kept from the result of a collate_fn.
 ANY, NUMPY, TORCH = range(3)
 
+MARK = b"\0feedlane-plan\0"  # begins with a zero byte, as no text does
 MAX_BYTES = 16 << 20
 MAX_NODES = 1 << 20
 MAX_DEPTH = 64
@@ -71,7 +72,7 @@ def dump(plan: Plan, allow_pickle: bool = False) -> bytes:
     """Returns the metadata of a batch. Raises TypeError for a value that can only be pickled if pickling is not allowed, and
     ValueError beyond a limit."""
     budget = values.Budget(MAX_NODES)
-    blob = _encode(_node_of(plan, allow_pickle, budget, MAX_DEPTH)).encode(errors="surrogatepass")
+    blob = MARK + _encode(_node_of(plan, allow_pickle, budget, MAX_DEPTH)).encode(errors="surrogatepass")
     if len(blob) > MAX_BYTES:
         raise ValueError(f"the batch without its tensors takes {len(blob)} bytes, but at most {MAX_BYTES} are allowed: put large "
                          f"data into arrays")
@@ -131,20 +132,24 @@ def _name_of(kind: type) -> str:
 _decode = json.JSONDecoder(parse_int=values.bounded_int).decode
 
 
-def load(blob: bytes, tensors: int, allow_pickle: bool = False) -> Plan:
-    """Returns the plan in a batch's metadata. Raises Malformed if it is invalid or has more leaves than `tensors`."""
+def load(blob: bytes, tensors: int, allow_pickle: bool = False, is_ours: bool = False) -> Plan:
+    """Returns the plan in a batch's metadata; (FIELDS,): the metadata is not this package's. is_ours: the worker uses this package.
+    Raises Malformed if the plan is invalid or has more leaves than `tensors`, and, with is_ours, if there is none."""
     global _newest
     plan: Plan
     known, plan = _newest
     if known == (blob, tensors, allow_pickle):
         return plan
+    if not blob.startswith(MARK):
+        if is_ours:
+            raise Malformed("it does not begin as this package's structures do")
+        return (FIELDS,)
     if len(blob) > MAX_BYTES:
         raise Malformed(f"it has {len(blob)} bytes, but at most {MAX_BYTES} are allowed")
-    if not blob:
-        return (FIELDS,)
-    _count_nodes(blob)
+    text = blob[len(MARK):]
+    _count_nodes(text)
     try:
-        node = _decode(blob.decode(errors="surrogatepass"))
+        node = _decode(text.decode(errors="surrogatepass"))
     except (ValueError, RecursionError) as reason:
         raise Malformed(f"it is not JSON that this package wrote: {type(reason).__name__}") from None
     plan = _Reader(tensors, allow_pickle).top(node)

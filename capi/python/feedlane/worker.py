@@ -12,10 +12,10 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import _core, collate, errors, maker, tree
+from . import _core, collate, dtypes, errors, maker, order, policies, tree
 
 if TYPE_CHECKING:
-    from .records import Plan
+    from .records import Indexed, Plan, WorkerSetup
 
 _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from feedlane import worker; worker.main()"
 
@@ -61,11 +61,11 @@ def _one_line(reason: BaseException) -> bytes:
     return errors.one_line(reason) + place.encode(errors="backslashreplace")
 
 
-def _open(worker: _core.Worker) -> maker.Maker | None:
+def _open(worker: _core.Worker, job_of: Callable[[WorkerSetup], maker.Job]) -> maker.Maker | None:
     """Returns the maker, ready for tasks. None: it failed, and the reason was sent to the trainer."""
     try:
         info = worker.info()
-        batches = maker.Maker(_job(info["config"]))
+        batches = maker.Maker(job_of(info))
         batches.open_worker(info)
     except (Exception, SystemExit) as reason:
         traceback.print_exc()  # the trainer's error holds only one line
@@ -145,8 +145,35 @@ def main() -> None:
     descriptor = _core.Worker.descriptor()
     if descriptor < 0:
         sys.exit("to be started by a trainer")
+    _serve(descriptor, lambda info: _job(info["config"]))
+
+
+def worker_main(make: Callable[[bytes], Indexed], *,
+                retry_on: type[BaseException] | tuple[type[BaseException], ...] = (OSError,)) -> None:
+    """For a script that is the worker program of trainers in other languages. In a process that a trainer has started it makes
+    batches until the trainer no longer needs it, then raises SystemExit. In any other process it returns at once. Call it before
+    code that only a trainer needs.
+      make      called with the trainer's worker_config. Returns a map-style data set, whose samples are collated like a Loader's
+                with `fields`: their arrays and numbers are the fields that the trainer declared, in this order
+      retry_on  exceptions after which the trainer's `retries` apply
+    An exception of `make` is the trainer's E_INIT."""
+
+    def job_of(info: WorkerSetup) -> maker.Job:
+        dataset = make(info["config"])
+        if info["iterable"] or order.is_iterable(dataset):
+            raise TypeError("worker_main needs a map-style data set (__getitem__), and a trainer with a length or a sampler")
+        fields = tuple((name, dtypes.name_of(dtype), shape) for name, dtype, shape in info["fields"])
+        return maker.Job(dataset, True, False, False, None, None, fields or None, policies.Policy(retry_on, None), False, 0)
+
+    descriptor = _core.Worker.descriptor()
+    if descriptor >= 0:
+        _serve(descriptor, job_of)
+        sys.exit()
+
+
+def _serve(descriptor: int, job_of: Callable[[WorkerSetup], maker.Job]) -> None:
     worker = _core.Worker(descriptor)
-    batches = _open(worker)
+    batches = _open(worker, job_of)
     if batches is not None:
         try:
             worker.run(Glue(batches, tells_epochs=True))

@@ -83,10 +83,20 @@ class Contract(unittest.TestCase):
         subprocess.run([sys.executable, "-B", os.path.join(HERE, "abi_test.py"), RECORD], check=True, timeout=60)
 
     def test_checksum(self):
-        """Trainer and workers in Python together: a Loader starts no other workers than its own, and these serve no other
-        trainer. Its seed is torch's, of which the seeds of rows are made; but for these the bytes are those of C."""
-        self.assertEqual(output_of("trainer", os.path.join(C_EXAMPLES, "worker")), reference.worker_checksum())
+        """Workers in C, workers in Python of a trainer in C, then both in Python. With the latter the seed is torch's, from which the seeds of rows are derived; otherwise the
+        bytes are those of C."""
+        program = os.path.join(C_EXAMPLES, "worker")
+        self.assertEqual(output_of("trainer", program), reference.worker_checksum())
+        code = f"import sys; sys.path.insert(0, {HERE!r}); import feedlane, datasets; feedlane.worker_main(datasets.Checksum.of)"
+        self.assertEqual(output_of("trainer", sys.executable, "-c", code), reference.worker_checksum())
         order = feedlane.samplers.random(1000, seed=7)
+        fields = {"x": (np.float32, (64,)), "label": (np.int64, ())}
+        for more in [], ["pull"]:
+            value = reference.FNV_START
+            with feedlane.Loader(None, 32, worker=[program, *more], fields=fields, sampler=order, seed=7, num_workers=2) as loader:
+                for _ in range(3):
+                    value = functools.reduce(fnv1a, map(dict.values, loader), value)
+            self.assertEqual(f"checksum: {value:016x}\n", reference.worker_checksum())
         for workers in 0, 2:
             value = reference.FNV_START
             with feedlane.Loader(Checksum(), 32, sampler=order, seed=7, num_workers=workers) as loader:

@@ -245,6 +245,11 @@ class Gated(Numbers):
 class Checksum(Numbers):
     """The samples of examples/c/worker.c."""
 
+    @classmethod
+    def of(cls, _):
+        """For worker_main."""
+        return cls()
+
     def __getitem__(self, i):
         shift = feedlane.sample_seed() % 5
         return np.array([(i + k + shift) % 17 / 16 for k in range(64)], np.float32), i % 10
@@ -381,18 +386,6 @@ class Drawing:
     def __getitem__(self, i):
         return np.array([feedlane.get_worker_info().id, feedlane.get_worker_info().seed % 2**62, random.getrandbits(62),
                          np.random.randint(2**62)])
-
-
-class Wordless:
-    """Its worker says nothing of what holds the tensors together."""
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, i):
-        if feedlane.get_worker_info() is not None:
-            feedlane.tree.dump = lambda *_: b""
-        return np.full(3, i, np.float32), i
 
 
 class Scribbler(Numbers):

@@ -110,6 +110,11 @@ def sample() -> None:
     loader = feedlane.Loader(Squares(), batch_sampler=batches)
     other = feedlane.Loader(Squares(), 2, sampler=[1, 2, 3], in_order=False, dispatch="round_robin")
     assert (len(loader), len(other)) == (1, 2)
+    program = feedlane.Loader(worker=["/bin/true", "a"], worker_config=b"b", length=8, num_workers=1)
+    assert len(program) == 8
+    assert_type(program.poll(), bool)
+    assert_type(program.fileno(), int)
+    feedlane.worker_main(lambda config: Squares(), retry_on=OSError)
 
 
 def pool() -> None:

@@ -4,12 +4,18 @@
 
 #include <feedlane/feedlane.hpp>
 
+#include <cinttypes>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <stdexcept>
 
+#include "../common/program.hpp"
 #include "digits.hpp"
 #include "idx.hpp"
 
@@ -49,21 +55,48 @@ uint64_t fnv1a(uint64_t hash, std::span<const std::byte> bytes) {
   return hash;
 }
 
-}  // namespace
+std::vector<std::string> words_of(const std::string& command) {
+  std::istringstream words(command);
+  return {std::istream_iterator<std::string>(words), {}};
+}
 
-uint64_t digest(const std::string& directory, int32_t workers) {
+feedlane::Loader make_loader(const Options& options) {
   const auto sampler = feedlane::Sampler::random(digit_count, digest_seed);
   const feedlane_dataset dataset = feedlane::dataset_of<RawDigits>();
+  // A worker in another language may have another working directory.
+  const std::string directory = std::filesystem::absolute(options.data).string();
   feedlane::LoaderOptions wanted{
       .sampler = &sampler,
       .fields = {feedlane::field<uint8_t>("image", {side, side}), feedlane::field<int64_t>("label")},
       .batch_size = digest_batch,
-      .workers = workers,
-      .keep_workers = workers > 0,
+      .workers = options.workers,
+      .keep_workers = options.workers > 0,
+      .argv = words_of(options.worker),
       .worker_config = std::as_bytes(std::span(directory))};
-  if (workers > 0) wanted.start = feedlane::Start::fork;
-  wanted.dataset = &dataset;
-  feedlane::Loader loader(wanted);
+  if (options.worker.empty()) {
+    if (options.workers > 0) wanted.start = feedlane::Start::fork;
+    wanted.dataset = &dataset;
+  }
+  if (!options.feed.empty()) {
+    wanted.share = feedlane::Share::every;
+    wanted.consumers = options.consumers;
+    wanted.share_path = options.feed;
+  }
+  return feedlane::Loader(wanted);
+}
+
+void feed(feedlane::Loader& loader) {
+  std::puts("listening");
+  std::fflush(stdout);
+  feedlane::serve(loader);  // until all consumers have joined
+  for (int64_t epoch = 0; epoch < digest_epochs; epoch++) {
+    loader.start_epoch(epoch);
+    feedlane::serve(loader);
+  }
+  feedlane::serve(loader);  // until the last consumer has left
+}
+
+uint64_t digest(feedlane::Loader& loader) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (int64_t epoch = 0; epoch < digest_epochs; epoch++) {
     loader.start_epoch(epoch);
@@ -76,5 +109,15 @@ uint64_t digest(const std::string& directory, int32_t workers) {
   }
   return hash;
 }
+
+}  // namespace
+
+void run_digest(const Options& options) {
+  feedlane::Loader loader = options.join.empty() ? make_loader(options) : feedlane::join(options.join);
+  if (options.feed.empty()) std::printf("digest: %016" PRIx64 "\n", digest(loader));
+  else feed(loader);
+}
+
+int run_digest_worker() { return common::run_worker<RawDigits>(); }
 
 }  // namespace digits

@@ -3,8 +3,8 @@
 // again with a descriptor in its environment. Read run() for the trainer's side, digits_dataset.cpp for the worker's.
 #include <feedlane/feedlane.hpp>
 
-#include <cinttypes>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -70,7 +70,7 @@ void report(const Options& options, const BatchSource& source, const TrainingRes
 
 int run(const Options& options) {
   if (options.digest) {
-    std::printf("digest: %016" PRIx64 "\n", digest(options.data, options.workers));
+    run_digest(options);
     return 0;
   }
   Digits digits;
@@ -118,8 +118,12 @@ int run(const Options& options) {
 }  // namespace digits
 
 int main(int argc, char** argv) {
-  // First of all: was this process started as a worker? Its arguments don't matter then.
-  if (feedlane::is_worker()) return common::run_worker<digits::DigitsDataset>();
+  // First of all: was this process started as a worker? "--digest" is for trainers in other languages; no other argument
+  // matters then.
+  if (feedlane::is_worker()) {
+    const bool is_digest = argc > 1 && std::strcmp(argv[1], "--digest") == 0;
+    return is_digest ? digits::run_digest_worker() : common::run_worker<digits::DigitsDataset>();
+  }
 
   digits::Options options;
   options.data = DIGITS_DATA_DIR;

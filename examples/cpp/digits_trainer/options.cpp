@@ -26,6 +26,11 @@ const char* const usage =
     "  --quiet                   print the test accuracy only\n"
     "  --digest                  no training: print the digest of ten epochs, the same in every language's trainer;\n"
     "                            made by --workers forked processes\n"
+    "  --worker COMMAND          with --digest: start this command's words as workers, in any language\n"
+    "  --feed PATH               with --digest: deliver the ten epochs to --consumers N (default 1) other programs "
+    "that\n"
+    "                            join at this Unix socket\n"
+    "  --join PATH               with --digest: print the digest of the batches of another program's --feed\n"
     "  --help\n";
 
 namespace {
@@ -33,6 +38,10 @@ namespace {
 std::string contradiction(const Options& options, bool about_workers) {
   if (options.sync && about_workers) return "--sync uses no loader: it goes with neither --workers nor --start";
   if (options.sync && options.digest) return "--digest uses a loader: it doesn't go with --sync";
+  if (!options.digest && !(options.worker + options.feed + options.join).empty())
+    return "--worker, --feed and --join go with --digest only";
+  if (!options.join.empty() && (about_workers || !(options.worker + options.feed).empty()))
+    return "--join takes another program's batches: it goes with neither --feed, --worker nor --workers";
   const bool has_workers = !options.sync && options.workers > 0;
   if (options.start != feedlane::Start::spawn && !has_workers)
     return "--start external, fork and thread need --workers 1 or more";
@@ -61,7 +70,11 @@ common::Parsed parse_options(int argc, char** argv, Options& options, std::strin
       common::path("--losses", options.losses),
       common::number("--kill-worker-at-batch", 0, INT64_MAX, options.kill_worker_at),
       common::flag("--quiet", options.quiet),
-      common::flag("--digest", options.digest)};
+      common::flag("--digest", options.digest),
+      common::path("--worker", options.worker),
+      common::path("--feed", options.feed),
+      common::number("--consumers", 1, 1000, options.consumers),
+      common::path("--join", options.join)};
   const auto operand = [](const std::string&) { return false; };
   const auto finish = [&] {
     options.workers = workers.value_or(options.workers);

@@ -22,7 +22,11 @@ struct Options {
   std::string losses;                     ///< file to write, empty: none
   std::optional<int64_t> kill_worker_at;  ///< batch number
   bool quiet = false;
-  bool digest = false;  ///< no training
+  bool digest = false;    ///< no training
+  std::string worker;     ///< digest: command of a worker, words separated by spaces; empty: this program
+  std::string feed;       ///< digest: a Unix socket to create, where consumers join; empty: not shared
+  int32_t consumers = 1;  ///< with `feed`
+  std::string join;       ///< digest: the feeder's socket; empty: not a consumer
 };
 
 extern const char* const usage;

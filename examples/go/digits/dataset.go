@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The data set: 1,797 digits from two IDX files, all of them, or split into a part to train on and a part held out.
+// The data set: 1,797 digits from two IDX files, split into a part to train on and a part held out.
 
 package main
 
@@ -24,7 +24,6 @@ const (
 // Digits is the data set as Feedlane sees it. Its fields: image, label.
 type Digits struct {
 	images, labels []byte
-	raw            bool  // all digits as they are in the files
 	order          []int // shuffled: first those that are held out, then those to train on
 }
 
@@ -35,13 +34,13 @@ func dataFolder() string {
 }
 
 // Open reads both files of a folder.
-func Open(folder string, raw bool) (*Digits, error) {
+func Open(folder string) (*Digits, error) {
 	images, err := read(filepath.Join(folder, "optdigits-images-idx3-ubyte"), 16, count*pixels)
 	if err != nil {
 		return nil, err
 	}
 	labels, err := read(filepath.Join(folder, "optdigits-labels-idx1-ubyte"), 8, count)
-	return &Digits{images, labels, raw, rand.New(rand.NewSource(7)).Perm(count)}, err
+	return &Digits{images, labels, rand.New(rand.NewSource(7)).Perm(count)}, err
 }
 
 func read(path string, header, length int) ([]byte, error) {
@@ -56,21 +55,10 @@ func read(path string, header, length int) ([]byte, error) {
 }
 
 // Len is the number of digits to train on.
-func (d *Digits) Len() int64 {
-	if d.raw {
-		return count
-	}
-	return count - heldOut
-}
+func (d *Digits) Len() int64 { return count - heldOut }
 
 // Get writes one digit into its row of the batch. Runs in a worker.
 func (d *Digits) Get(row *feedlane.Row) error {
-	if d.raw {
-		if err := feedlane.Copy(row.Tensor(0), d.images[row.Index*pixels:][:pixels]); err != nil {
-			return err
-		}
-		return feedlane.Copy(row.Tensor(1), []int64{int64(d.labels[row.Index])})
-	}
 	image, err := feedlane.View[float32](row.Tensor(0))
 	if err != nil {
 		return err
@@ -93,8 +81,8 @@ func (d *Digits) decode(image []float32, digit, dx, dy int) {
 }
 
 // tensors returns the memory of a batch itself, without a copy.
-func tensors[T feedlane.Element](batch *feedlane.Batch) ([]T, []int64, error) {
-	images, err := feedlane.View[T](batch.Field("image"))
+func tensors(batch *feedlane.Batch) ([]float32, []int64, error) {
+	images, err := feedlane.View[float32](batch.Field("image"))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -19,7 +19,6 @@ var (
 	workers = flag.Int("workers", 2, "0: inline, in the trainer")
 	threads = flag.Bool("goroutines", false, "workers are goroutines of this process")
 	folder  = flag.String("data", dataFolder(), "where the two optdigits files are")
-	digest  = flag.Bool("digest", false, "don't train: read ten epochs and print one number for all their bytes")
 	killAt  = flag.Int64("kill-worker-at-batch", -1, "SIGKILL a worker when this batch, counted over all epochs, is here")
 )
 
@@ -38,7 +37,7 @@ func train(ctx context.Context, loader *feedlane.Loader, held *Digits) error {
 			if err != nil {
 				return err
 			}
-			images, labels, err := tensors[float32](batch)
+			images, labels, err := tensors(batch)
 			if err != nil {
 				return err
 			}
@@ -57,14 +56,11 @@ func train(ctx context.Context, loader *feedlane.Loader, held *Digits) error {
 }
 
 func run(digits *Digits) error {
-	config := feedlane.Config{Dataset: digits, Seed: 1, Shuffle: true, Workers: *workers, KeepWorkers: *workers > 0}
+	config := feedlane.Config{Dataset: digits, Seed: 1, Shuffle: true, Workers: *workers, KeepWorkers: *workers > 0,
+		BatchSize: 32, Fields: []feedlane.Field{
+			feedlane.FieldOf[float32]("image", 8, 8), feedlane.FieldOf[int64]("label")}}
 	if *threads {
 		config.Start = feedlane.Goroutines
-	}
-	config.BatchSize, config.Fields = 32, []feedlane.Field{
-		feedlane.FieldOf[float32]("image", 8, 8), feedlane.FieldOf[int64]("label")}
-	if *digest {
-		config.BatchSize, config.Fields[0] = 64, feedlane.FieldOf[uint8]("image", 8, 8)
 	}
 	loader, err := feedlane.NewLoader(config)
 	if err != nil {
@@ -73,16 +69,13 @@ func run(digits *Digits) error {
 	defer loader.Close()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // Ctrl-C ends the loop
 	defer stop()
-	if *digest {
-		return printDigest(ctx, loader)
-	}
 	return train(ctx, loader, digits)
 }
 
 func main() {
 	log.SetFlags(0)
 	flag.Parse()
-	digits, err := Open(*folder, *digest)
+	digits, err := Open(*folder)
 	if err == nil {
 		feedlane.WorkerMain(digits) // a worker doesn't return from here
 		err = run(digits)

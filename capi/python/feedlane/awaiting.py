@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iteration over batches in asyncio."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any, NoReturn, Protocol, Self
+
+from . import _core, errors
+
+Asleep = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
+"""The event loop of a task that waits for a batch, and the future whose end ends the wait."""
+
+
+class _Batches(Protocol):
+    timeout: float
+    _asleep: Asleep | None
+
+    def _raise(self, exception: errors.FeedlaneError) -> NoReturn: ...
+
+
+class AsyncEpoch:
+    """The asynchronous iterator of an epoch. It waits on the loader's descriptor in the event loop of the task that calls it, and
+    takes a batch only when it returns it: a task that is cancelled loses no batch. One task at a time."""
+
+    def __init__(self, loader: _Batches, core: _core.Loader, cursor: Iterator[Any]) -> None:
+        """cursor: an iterator whose `next` raises Timeout in place of waiting."""
+        self._loader, self._core, self._cursor, self._turn = loader, core, cursor, core.turn
+        self._fd, self._is_over, self._is_in_next = os.dup(core.fileno()), False, False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        if self._is_over:
+            raise StopAsyncIteration
+        if self._is_in_next:
+            raise errors.make(_core.E_BUSY, "another task is already waiting for a batch of this iteration")
+        self._is_in_next = True
+        try:
+            return await self._next()
+        finally:
+            self._is_in_next = False
+
+    async def _next(self) -> Any:
+        timeout = self._loader.timeout
+        end = asyncio.get_running_loop().time() + timeout if timeout else None
+        while True:
+            await asyncio.sleep(0)  # other tasks run even if every batch is ready
+            is_late = self._must_wait() and not await self._wait(end)
+            try:
+                return next(self._cursor)
+            except StopIteration:
+                self._is_over = True
+                raise StopAsyncIteration from None
+            except errors.Timeout:
+                if is_late:
+                    raise
+
+    def _must_wait(self) -> bool:
+        """Whether `next` has nothing to return yet. Then the descriptor becomes readable when it may have."""
+        try:
+            return self._core.turn == self._turn and not self._core.poll()
+        except errors.FeedlaneError as exception:
+            self._loader._raise(exception)
+
+    async def _wait(self, end: float | None) -> bool:
+        """Sleeps until the descriptor is readable, or the loader was closed or begins another epoch. Returns False at the time
+        `end`."""
+        loop = asyncio.get_running_loop()
+        woken = loop.create_future()
+        asleep = self._loader._asleep = loop, woken
+        loop.add_reader(self._fd, settle, woken)
+        try:
+            if not self._core.is_closed:  # in another thread, before it could see `asleep`
+                async with asyncio.timeout_at(end):
+                    await woken
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            loop.remove_reader(self._fd)
+            if self._loader._asleep is asleep:
+                self._loader._asleep = None
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):  # there was no descriptor left
+            os.close(self._fd)
+
+
+def settle(woken: asyncio.Future[None]) -> None:
+    """Ends the wait for this future."""
+    if not woken.done():
+        woken.set_result(None)
