@@ -10,6 +10,8 @@ struct Worker {
   PyObject_HEAD feedlane_worker* handle;
 };
 
+PyTypeObject* worker_type;
+
 Worker* worker_of(PyObject* self) { return reinterpret_cast<Worker*>(self); }
 
 PyObject* new_worker(PyTypeObject* type, PyObject* args, PyObject*) {
@@ -20,6 +22,19 @@ PyObject* new_worker(PyTypeObject* type, PyObject* args, PyObject*) {
   if (!made) return nullptr;
   const std::int32_t s =
       unlocked([&] { return feedlane_worker_attach(fd, nullptr, FEEDLANE_FOREVER, &worker->handle, error_room()); });
+  return check(s) ? made.release() : nullptr;
+}
+
+PyObject* of_thread(PyObject*, PyObject* object) {
+  Loader* const loader = loader_of(object);
+  if (loader == nullptr) return nullptr;
+  const LoaderCall call(*loader);
+  if (call.handle() == nullptr) return nullptr;
+  auto* const worker = new_object<Worker>(worker_type);
+  Ref made(reinterpret_cast<PyObject*>(worker));
+  if (!made) return nullptr;
+  const std::int32_t s = feedlane_worker_attach(-1, call.handle(), FEEDLANE_FOREVER, &worker->handle, error_room());
+  if (s == FEEDLANE_END) Py_RETURN_NONE;
   return check(s) ? made.release() : nullptr;
 }
 
@@ -79,6 +94,8 @@ PyObject* detach(PyObject* self, PyObject*) {
 PyObject* descriptor(PyObject*, PyObject*) { return PyLong_FromLong(feedlane_worker_fd()); }
 
 PyMethodDef worker_methods[] = {
+    {"of_thread", of_thread, METH_O | METH_STATIC,
+     "of_thread(loader) -> Worker: this thread is one of this process's loader; None: none is missing."},
     {"descriptor", descriptor, METH_NOARGS | METH_STATIC,
      "descriptor() -> the trainer's, -1: none has started this process"},
     {"info", exclusive<info>, METH_NOARGS,
@@ -99,6 +116,9 @@ PyType_Spec worker_spec = {"feedlane._core.Worker", sizeof(Worker), 0, Py_TPFLAG
 
 }  // namespace
 
-bool add_worker(PyObject* module) { return add_type(module, worker_spec) != nullptr; }
+bool add_worker(PyObject* module) {
+  worker_type = add_type(module, worker_spec);
+  return worker_type != nullptr;
+}
 
 }  // namespace feedlane::python

@@ -441,6 +441,9 @@ class Worker:
     def __new__(cls, descriptor: int, /) -> Worker:
         """Attaches to the trainer. Takes ownership of the descriptor. Raises PeerDead, AbiError or CorruptError."""
     @staticmethod
+    def of_thread(loader: Loader, /) -> Worker | None:
+        """Makes the calling thread a worker of this process's loader. None: none is missing."""
+    @staticmethod
     def descriptor() -> int:
         """Returns the descriptor that the trainer passed to this process; -1: no trainer has started it."""
     def info(self) -> WorkerSetup:

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
 from . import (_core, batch_dataset, dtypes, errors, feeding, inline, iteration, lifetime, maker, order, pinned, policies, program,
-               samplers, shipping, worker as worker_process)
+               samplers, shipping, threads, worker as worker_process)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -43,6 +43,10 @@ class Loader(feeding.Feeder):
       pin_memory    a Pool that registers the batches' memory, which needs `fields`; True: CUDA's, for torch's current device. Arrays may
                     be dropped while copies are enqueued (`.to(device, non_blocking=True)`). Their memory is kept for the stream that
                     was torch's current one when the batch arrived, see Batch.record_stream
+      start         "process", or "thread": workers are threads of this process, which share the data set, so it must allow calls from
+                    several threads. Nothing is pickled to start them. They run at the same time on free-threaded Python only. Random
+                    generators are the whole process's: use sample_seed(). A thread can't be killed: if one hangs, see task_timeout,
+                    the others make the remaining batches, and then `next` raises Hung
       task_timeout  seconds after which a worker without progress is replaced; 0: never
       deterministic an iterable data set yields the same samples when it is iterated again, so a dead worker can be replaced
       max_restarts  most dead workers replaced in the loader's life; 0: 1000, -1: none is replaced
@@ -94,6 +98,7 @@ class Loader(feeding.Feeder):
                  share: Literal["every", "deal"] | None = None, consumers: int | None = None,
                  share_path: str | os.PathLike[str] | None = None, share_tail: bool = False,
                  arena_bytes: int = 0, worker_cpus: str | None = None, memory_nodes: str | None = None,
+                 start: Literal["process", "thread"] = "process",
                  worker: Sequence[str | os.PathLike[str]] | None = None, worker_config: bytes = b"",
                  length: int | None = None) -> None:
         """Raises ValueError if an argument is out of its domain or excludes another one, FileNotFoundError if there is no program
@@ -141,8 +146,11 @@ class Loader(feeding.Feeder):
         self._program = program.of(worker, worker_config, length, num_workers,
                                    {"sampler": sampler, "batch_sampler": batch_sampler},
                                    {"dataset": dataset, "collate_fn": collate_fn, "worker_init_fn": worker_init_fn,
-                                    "substitute": substitute, "retry_on": None if retry_on == (OSError,) else retry_on})
+                                    "substitute": substitute, "retry_on": None if retry_on == (OSError,) else retry_on,
+                                    "start": None if start == "process" else start})
         self._is_ours = self._program is None
+        kind = errors.choice("start", start, {"process": _core.START_SPAWN, "thread": _core.START_THREAD})
+        self._are_threads = kind == _core.START_THREAD
         data: Any = dataset if self._program is None else self._program.dataset
         self._iterable = order.is_iterable(data)
         self._order = order.Order(data, self._iterable, shuffle, sampler, batch_sampler, batch_size, drop_last,
@@ -163,7 +171,7 @@ class Loader(feeding.Feeder):
                               self.allow_pickle, 0 if world else self._order.rank, (rank, max(world, 1)))
         self._config = dict(
             batch_size=0 if batch_sampler is not None else _core.UNBATCHED if batch_size is None else batch_size,
-            drop_last=drop_last, workers=num_workers,
+            drop_last=drop_last, workers=num_workers, start=kind,
             prefetch_factor=_core.PREFETCH_AUTO if prefetch_factor == "auto" else prefetch_factor or 0,
             keep_workers=persistent_workers, held=held, iterable=self._iterable, deterministic=deterministic,
             out_of_order=not in_order, slot_bytes=slot_bytes or (0 if fields else _SLOT_BYTES),
@@ -182,7 +190,11 @@ class Loader(feeding.Feeder):
         if self._iterable:
             self._config["iterable_length"] = order.length_of(data) or 0
         # Workers get the data set as it is now, whatever happens to it here later, also for another seed and after a resume.
-        self._blob = worker_process.configuration(self._job) if num_workers > 0 and self._program is None else b""
+        self._blob = b""
+        if self._are_threads:
+            threads.check(self._job, num_workers)
+        elif num_workers > 0 and self._program is None:
+            self._blob = worker_process.configuration(self._job)
         self._next_epoch, self._is_numbered = 0, False
         self._told_epoch = order.epoch_of(dataset)
         self._inline: inline.Inline | None = None
@@ -192,7 +204,7 @@ class Loader(feeding.Feeder):
     # ---- life ----
 
     def _create(self, seed: int | None, state: bytes | None = None) -> None:
-        if self.num_workers > 0 and self._program is None:
+        if self.num_workers > 0 and self._program is None and not self._are_threads:
             shipping.check_main()
         config = {**self._config, "has_seed": seed is not None, "seed": seed or 0}
         sampler, how = self._order.sampler, {}
@@ -201,7 +213,7 @@ class Loader(feeding.Feeder):
             how = {"worker_config": self._program.config, "argv": self._program.argv}
         elif self.num_workers == 0:
             data = inline.Inline(maker.Maker(self._job))
-        elif self.num_workers > 0:
+        elif not self._are_threads:
             how = {"worker_config": self._blob, "argv": list(map(os.fsencode, worker_process.command()))}
         core = lifetime.create(
             config, fields=_declare(self._job.fields) if self._job.fields else None, data=data,
@@ -242,6 +254,8 @@ class Loader(feeding.Feeder):
         except errors.FeedlaneError as exception:
             self._raise(exception)
         self._next_epoch += 1
+        if self._are_threads:
+            threads.start(self._core, self._job, self.num_workers)
         return self._core
 
     def _tell_epoch(self) -> None:

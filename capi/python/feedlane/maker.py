@@ -63,23 +63,26 @@ class _Seeds(threading.local):
     now: int | None = None
 
 
-class _Inline(threading.local):
+class _Here(threading.local):
     shard: tuple[int, int] = (0, 1)  # of the loader without workers whose data set runs in this thread
+    info: WorkerInfo | None = None  # of the worker that is this thread
 
 
 _seeds = _Seeds()  # one per thread: two loaders without workers may be in use at the same time
-_inline = _Inline()
+_here = _Here()
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """In a worker: its id, the number of workers, its seed, and its copy of the data set. In the trainer: None."""
-    return _worker_info
+    """In a worker: its id, the number of workers, its seed, and its copy of the data set; threads share the data set. In the
+    trainer: None."""
+    return _here.info or _worker_info
 
 
 def get_shard() -> tuple[int, int]:
     """In an iterable data set: the number of the shard to iterate and the number of shards, over all workers of all ranks;
     without workers, over all ranks. Elsewhere: (0, 1)."""
-    return (_worker_info.shard, _worker_info.shards) if _worker_info is not None else _inline.shard
+    info = get_worker_info()
+    return (info.shard, info.shards) if info is not None else _here.shard
 
 
 def sample_seed() -> int | None:
@@ -114,11 +117,16 @@ def copied(data: Any) -> Any:
 @contextlib.contextmanager
 def inline_shard(job: Job) -> Iterator[None]:
     """Sets the result of get_shard while the data set of a loader without workers runs."""
-    before, _inline.shard = _inline.shard, job.shard
+    before, _here.shard = _here.shard, job.shard
     try:
         yield
     finally:
-        _inline.shard = before
+        _here.shard = before
+
+
+def leave_thread() -> None:
+    """This thread is no worker any more."""
+    _here.info = None
 
 
 class SampleFailed(Exception):
@@ -150,13 +158,22 @@ class Maker:
     def open_worker(self, info: WorkerSetup) -> None:
         """Called once per worker process, before its first task. `info`: from _core.Worker. Raises exceptions of
         worker_init_fn."""
+        self.enter(info)
+
+    def enter(self, info: WorkerSetup, is_thread: bool = False) -> None:
+        """Sets the result of get_worker_info, in this process or this thread, and calls worker_init_fn. A process of its own also
+        gets seeds for its random generators, and torch learns of the worker."""
         global _worker_info
         job = self.job
         seed = worker_seed(info["seed"], info["epoch"], job.rank)
-        _worker_info = WorkerInfo(info["id"], info["count"], seed, job.dataset, info["generation"], info["rank"], info["world"],
-                                  info["shard"], info["shards"])
-        _seed_generators(seed)
-        _tell_torch(_worker_info)
+        this = WorkerInfo(info["id"], info["count"], seed, job.dataset, info["generation"], info["rank"], info["world"],
+                          info["shard"], info["shards"])
+        if is_thread:
+            _here.info = this
+        else:
+            _worker_info = this
+            _seed_generators(seed)
+            _tell_torch(this)
         if job.worker_init_fn is not None:
             job.worker_init_fn(info["id"])
 

@@ -61,11 +61,12 @@ def _one_line(reason: BaseException) -> bytes:
     return errors.one_line(reason) + place.encode(errors="backslashreplace")
 
 
-def _open(worker: _core.Worker, job_of: Callable[[WorkerSetup], maker.Job]) -> maker.Maker | None:
+def open_maker(worker: _core.Worker, job_of: Callable[[WorkerSetup], maker.Job],
+               kind: type[maker.Maker] = maker.Maker) -> maker.Maker | None:
     """Returns the maker, ready for tasks. None: it failed, and the reason was sent to the trainer."""
     try:
         info = worker.info()
-        batches = maker.Maker(job_of(info))
+        batches = kind(job_of(info))
         batches.open_worker(info)
     except (Exception, SystemExit) as reason:
         traceback.print_exc()  # the trainer's error holds only one line
@@ -173,7 +174,7 @@ def worker_main(make: Callable[[bytes], Indexed], *,
 
 def _serve(descriptor: int, job_of: Callable[[WorkerSetup], maker.Job]) -> None:
     worker = _core.Worker(descriptor)
-    batches = _open(worker, job_of)
+    batches = open_maker(worker, job_of)
     if batches is not None:
         try:
             worker.run(Glue(batches, tells_epochs=True))
