@@ -42,7 +42,8 @@ class Loop {
                          {"leaves", &new_leaves_}, {"batch", &batch_},     {"single", &single_},
                          {"whole", &whole_},       {"compare", &compare_}, {"write", &write_},
                          {"dump", &dump_},         {"slow", &slow_},       {"failed", &failed_},
-                         {"refused", &refused_},   {"rows", &rows_},       {"begins", &begins_}};
+                         {"refused", &refused_},   {"rows", &rows_},       {"begins", &begins_},
+                         {"caught", &caught_}};
     for (const auto& m : members) {
       *m.place = Ref(PyObject_GetAttrString(glue, m.name));
       if (!*m.place) return false;
@@ -111,7 +112,7 @@ class Loop {
       (void)raise(s);
       if (s != FEEDLANE_E_ARGUMENT) return false;  // else the task is still there, and fails by it
     }
-    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) return false;  // KeyboardInterrupt, SystemExit
+    if (PyErr_ExceptionMatches(caught_.get()) == 0) return false;
     Ref reason = take_exception();
     Ref position(PyLong_FromLongLong(position_));
     Ref index(PyLong_FromLongLong(position_ >= 0 ? task->indices[position_] : -1));
@@ -247,7 +248,7 @@ class Loop {
   bool is_ordinary_ = false, is_batched_ = true;
   bool counts_ = true;  // __getitems__ must return as many samples as it was asked for
   Ref dataset_, get_all_, collate_fn_, new_leaves_, batch_, single_, whole_, compare_, write_, dump_, slow_, failed_,
-      refused_, rows_, begins_;
+      refused_, rows_, begins_, caught_;
   std::vector<std::string> names_;
   Ref newest_plan_, blob_;
   std::int64_t epoch_ = -1;

@@ -125,6 +125,7 @@ class _Glue(Protocol):
     ordinary: bool
     batched: bool
     names: list[bytes]
+    caught: type[BaseException]
     @property
     def dataset(self) -> Any: ...
     @property

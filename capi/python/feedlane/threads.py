@@ -4,7 +4,6 @@ run at the same time."""
 from __future__ import annotations
 
 import threading
-import traceback
 
 from . import _core, async_dataset, errors, maker, worker as worker_process
 
@@ -17,6 +16,10 @@ class Maker(maker.Maker):
 
     def close_worker(self) -> None:
         maker.leave_thread()
+
+
+class Glue(worker_process.Glue):
+    caught = BaseException  # a thread that ends would not be replaced
 
 
 def check(job: maker.Job, num_workers: int) -> None:
@@ -35,20 +38,20 @@ def start(core: _core.Loader, job: maker.Job, count: int) -> None:
 
 
 def _work(core: _core.Loader, job: maker.Job) -> None:
-    """Is a worker as long as one is missing. Replaces itself after an exception that ends a worker, such as SystemExit."""
+    """Is a worker as long as one is missing: the last epoch's thread may still leave when this epoch's come."""
     while True:
         try:
             worker = _core.Worker.of_thread(core)
-        except errors.FeedlaneError:  # the loader was closed, or allows no more restarts: its own calls report that
+        except errors.FeedlaneError:  # the loader was closed
             return
         if worker is None:
             return
         batches = worker_process.open_maker(worker, lambda _: job, Maker)
         if batches is not None:
             try:
-                worker.run(worker_process.Glue(batches))
-            except BaseException:
-                traceback.print_exc()
+                worker.run(Glue(batches))
+            except errors.FeedlaneError:  # the loader's own calls report it
+                return
             finally:
                 batches.close_worker()
         worker.detach()

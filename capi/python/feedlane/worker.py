@@ -79,6 +79,9 @@ def open_maker(worker: _core.Worker, job_of: Callable[[WorkerSetup], maker.Job],
 class Glue:
     """Called by the compiled loop, see core/work.cpp. text_of: describes an exception in one line for the trainer."""
 
+    # What becomes the batch's error. Other exceptions, KeyboardInterrupt and SystemExit, end this worker.
+    caught: type[BaseException] = Exception
+
     def __init__(self, batches: maker.Maker, text_of: Callable[[BaseException], bytes] = errors.one_line,
                  tells_epochs: bool = False) -> None:
         """tells_epochs: calls the data set's set_epoch(epoch), if it has one, for each epoch that begins."""
@@ -110,7 +113,7 @@ class Glue:
                 batches.restart()
                 batches.skip(task)
             rows = batches.make(task)
-        except Exception as reason:
+        except self.caught as reason:
             self._fail(task, reason)
             return
         if rows == 0 and batches.job.iterable:

@@ -111,16 +111,17 @@ class Threads(unittest.TestCase):
         self.assertIn("OSError: sample 0", str(caught.exception))
         self.assertIn("in __getitem__", caught.exception.traceback)
 
-    def test_a_thread_that_ends_is_replaced(self):
-        left = [1]
-
-        def exit_once(i):
-            if i == 7 and left:
-                left.pop()
+    def test_an_exception_that_ends_processes_is_the_samples(self):
+        def leave(i):
+            if i == 7:
                 raise SystemExit("sample 7")
-        expected = batches(feedlane.Loader(Numbers(), batch_size=2, seed=5), 1)
-        self.assertEqual(batches(feedlane.Loader(Unpicklable(at=exit_once), batch_size=2, num_workers=1, seed=5, start="thread"), 1),
-                         expected)
+        with feedlane.Loader(Unpicklable(at=leave), batch_size=2, num_workers=1, start="thread") as loader:
+            batches = iter(loader)
+            for _ in range(3):
+                next(batches)
+            with self.assertRaisesRegex(feedlane.SampleError, "SystemExit: sample 7"):
+                next(batches)
+            self.assertEqual(sum(1 for _ in batches), 21)
 
     def test_worker_init_fn_that_fails(self):
         def init(number):
