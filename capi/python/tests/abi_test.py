@@ -36,7 +36,7 @@ DICTS = {"feedlane_stats": records.Stats, "feedlane_worker_stats": records.Worke
          "feedlane_timings": records.Timings, "feedlane_batch_record": records.BatchRecord,
          "feedlane_diagnosis": records.Diagnosis, "feedlane_consumer_stats": records.ConsumerCounters}
 # Of feedlane_worker_info, what belongs to another field, or is of no use to Python.
-NOT_SET_UP = {"iterable", "config_bytes", "fields", "field_count", "retries", "retry_backoff_ns"}
+NOT_SET_UP = {"config_bytes", "field_count", "retries", "retry_backoff_ns"}
 
 
 class Abi(unittest.TestCase):
@@ -76,7 +76,8 @@ class Abi(unittest.TestCase):
     def test_annotations(self):
         kinds = {"char": str, "const void *": bytes, "feedlane_histogram": records.Histogram,
                  "feedlane_percentiles": records.Percentiles}
-        own = {(records.Diagnosis, "bound"): records.Bound, (records.Histogram, "buckets"): list[int]}
+        own = {(records.Diagnosis, "bound"): records.Bound, (records.Histogram, "buckets"): list[int],
+               (records.WorkerSetup, "fields"): tuple[tuple[str, records.DType, tuple[int, ...]], ...]}
         for struct, kind in DICTS.items():
             with self.subTest(kind.__name__):
                 recorded = {name: own.get((kind, name), kinds.get(field["type"], int)) for name, field in fields(struct).items()
