@@ -17,6 +17,7 @@ struct PngDecoder::State {
   png_infop info = nullptr;
   std::jmp_buf failed{};
   char text[256]{};
+  char warning[128]{};            ///< the newest, which often has an error's reason
   std::span<const uint8_t> rest;  ///< of the file
   std::vector<uint8_t> row;       ///< one complete row
   int passes = 1;                 ///< more: interlaced
@@ -30,14 +31,20 @@ struct PngDecoder::State {
   void read_rows(const Region& region, Pixels& pixels);
 
   [[noreturn]] static void on_error(png_structp png, png_const_charp message);
-  static void on_warning(png_structp, png_const_charp) {}
+  static void on_warning(png_structp png, png_const_charp message);
   static void read(png_structp png, png_bytep to, size_t bytes);
 };
 
 void PngDecoder::State::on_error(png_structp png, png_const_charp message) {
   auto* const state = static_cast<State*>(png_get_error_ptr(png));
-  (void)std::snprintf(state->text, sizeof state->text, "%s", message);
+  const bool has_warning = state->warning[0] != '\0';
+  (void)std::snprintf(state->text, sizeof state->text, has_warning ? "%s (%s)" : "%s", message, state->warning);
   std::longjmp(state->failed, 1);
+}
+
+void PngDecoder::State::on_warning(png_structp png, png_const_charp message) {
+  auto* const state = static_cast<State*>(png_get_error_ptr(png));
+  (void)std::snprintf(state->warning, sizeof state->warning, "%s", message);
 }
 
 void PngDecoder::State::read(png_structp png, png_bytep to, size_t bytes) {
@@ -62,6 +69,7 @@ void PngDecoder::State::set_output() {
 
 bool PngDecoder::State::open(std::span<const uint8_t> file) {
   png_destroy_read_struct(&png, &info, nullptr);  // the picture before
+  warning[0] = '\0';
   if (setjmp(failed) != 0) return false;
   png = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, on_warning);
   if (png != nullptr) info = png_create_info_struct(png);
