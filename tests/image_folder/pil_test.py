@@ -125,9 +125,11 @@ class Pictures(unittest.TestCase):
                 self.assertLessEqual(most, 1)
 
     def test_png_that_shrinks_much(self):
-        for crop, mean, most in self.differences(draw(3000, 2000, 7), [(cropped, 0, 0, 3000, 2000, 32, 20)], "picture.png"):
-            self.assertLess(mean, 0.5)
-            self.assertLessEqual(most, 1)
+        for width, height in (3000, 2000), (40, 30000), (30000, 40):
+            for crop, mean, most in self.differences(draw(width, height, 7), [(cropped, 0, 0, width, height, 32, 20)], "picture.png"):
+                with self.subTest(crop=crop):
+                    self.assertLess(mean, 0.5)
+                    self.assertLessEqual(most, 1)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ namespace {
 
 constexpr size_t block = 16;  ///< bytes of a row that are mixed at once
 static_assert(block <= Pixels::padding);
+/// Taps of which each may lose a unit of 16 bits: together half a level of 255.
+constexpr size_t most_short_taps = 128;
 
 }  // namespace
 
@@ -59,14 +61,8 @@ void Resizer::prepare(const Pixels& from, const Placement& at, const View& view)
                        &across_.weights[(width_ - 1 - i) * across_.count]);
   }
   row_weights_.resize(down_.weights.size());
-  // What rounding takes from a weight goes to the next one: their sum stays, so 16 bits don't overflow.
-  float rest = 0;
-  for (size_t i = 0; i < row_weights_.size(); i++) {
-    if (i % down_.count == 0) rest = 0;
-    const float exact = down_.weights[i] + rest;
-    row_weights_[i] = static_cast<uint16_t>(std::clamp(exact + 0.5f, 0.0f, 65535.0f));
-    rest = exact - static_cast<float>(row_weights_[i]);
-  }
+  for (size_t i = 0; i < row_weights_.size(); i++)
+    row_weights_[i] = static_cast<uint16_t>(std::min(65535.0f, down_.weights[i] + 0.5f));
   const size_t bytes = (across_.high - across_.low) * Pixels::channels;
   mixed_.resize((bytes + block - 1) / block * block);
 }
@@ -93,6 +89,16 @@ void Resizer::mix_rows(const Pixels& from, size_t y) {
   }
 }
 
+/// As mix_rows, in floats.
+void Resizer::mix_many_rows(const Pixels& from, size_t y) {
+  const uint8_t* row = from.row(down_.first[y]) + across_.low * Pixels::channels;
+  std::fill(mixed_.begin(), mixed_.end(), 0.0f);
+  for (size_t k = 0; k < down_.count; k++, row += from.stride()) {
+    const float weight = down_.weights[y * down_.count + k] / 256;
+    for (size_t at = 0; at < mixed_.size(); at++) mixed_[at] += static_cast<float>(row[at]) * weight;
+  }
+}
+
 void Resizer::mix_columns() {
   const float* const weights = across_.weights.data();
   const size_t count = across_.count;
@@ -110,7 +116,8 @@ template <class Store>
 void Resizer::run(const Pixels& from, const Placement& at, const View& view, Store store) {
   prepare(from, at, view);
   for (size_t y = 0; y < height_; y++) {
-    mix_rows(from, y);
+    if (down_.count <= most_short_taps) mix_rows(from, y);
+    else mix_many_rows(from, y);
     mix_columns();
     store(y, pixels_.data());
   }

@@ -48,6 +48,7 @@ class Resizer {
   static void find_taps(const Span& span, size_t outputs, double unit, Taps& taps);
   void prepare(const Pixels& from, const Placement& at, const View& view);
   void mix_rows(const Pixels& from, size_t y);
+  void mix_many_rows(const Pixels& from, size_t y);
   void mix_columns();
   template <class Store>
   void run(const Pixels& from, const Placement& at, const View& view, Store store);
