@@ -79,16 +79,16 @@ TEST_CASE("image_folder: flips have the probability that was asked for and do no
 }
 
 TEST_CASE("image_folder: crops lie within pictures of any shape, and have the limits that were asked for") {
-  for (const auto& [width, height] : {std::pair{500U, 375U}, {1U, 1U}, {3U, 2U}, {1000U, 40U}, {7U, 900U}})
+  for (const images::Size& size : {images::Size{500, 375}, {1, 1}, {3, 2}, {1000, 40}, {7, 900}})
     for (std::uint64_t seed = 0; seed < 2000; seed++) {
-      const Region r = view({.train = true}, width, height, seed).region;
-      CAPTURE(width);
-      CAPTURE(height);
+      const Region r = view({.train = true}, size.width, size.height, seed).region;
+      CAPTURE(size.width);
+      CAPTURE(size.height);
       CAPTURE(seed);
       REQUIRE(r.width >= 1);
       REQUIRE(r.height >= 1);
-      REQUIRE(r.x + r.width <= width);
-      REQUIRE(r.y + r.height <= height);
+      REQUIRE(r.x + r.width <= size.width);
+      REQUIRE(r.y + r.height <= size.height);
     }
 }
 

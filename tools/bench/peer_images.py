@@ -222,7 +222,12 @@ def main():
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.one:
-        print(json.dumps(measure(WAYS[chosen.one[0]](chosen.one[1]))))
+        way, folder = chosen.one
+        try:
+            print(json.dumps(measure(WAYS[way](folder))))
+        except (ImportError, OSError, RuntimeError) as reason:
+            print(f"{way}: {reason}", file=sys.stderr)
+            return 1
         return 0
     say = (lambda *_: None) if chosen.json else print
     feedlane = find_feedlane(chosen.feedlane)
