@@ -43,7 +43,8 @@ declare -A package_use=(
   [python3-dev]='the compiled half of the Python package'
   [libboost-dev]='Boost.Interprocess: maps the shared segments'
   [libmimalloc-dev]='the scratch memory of a task'
-  [libjpeg-dev]='decodes JPEGs in one of the examples'
+  [libjpeg-dev]='decodes JPEGs in feedlane-image-folder'
+  [libpng-dev]='decodes PNGs there'
   [luajit]='runs the binding for LuaJIT in one of the tests'
   [libopenmpi-dev]='the ranks of one of the examples'
   [libcli11-dev]='reads the arguments of the feedlane command'
@@ -94,6 +95,7 @@ has_package() {
     libboost-dev) finds_header boost/interprocess/mapped_region.hpp ;;
     libmimalloc-dev) finds_header mimalloc.h ;;
     libjpeg-dev) finds_header jpeglib.h ;;
+    libpng-dev) finds_header png.h ;;
     libopenmpi-dev) command -v mpicxx && command -v mpirun ;;
     libcli11-dev) finds_header CLI/CLI.hpp ;;
     libfmt-dev) finds_header fmt/core.h ;;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a folder of JPEGs out of photographs that everybody may use, as torchvision's ImageFolder and image_folder read it.
+"""Makes a folder of JPEGs out of photographs that everybody may use, as torchvision's ImageFolder and feedlane.ImageFolder read it.
 
 Usage: tools/photographs.py FOLDER COUNT
 

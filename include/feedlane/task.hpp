@@ -50,6 +50,8 @@ class WorkerInfo {
   [[nodiscard]] std::span<const std::byte> config() const {
     return {static_cast<const std::byte*>(info_->config), static_cast<std::size_t>(info_->config_bytes)};
   }
+  /** The underlying struct of the C interface, which also has the declared fields. */
+  [[nodiscard]] const feedlane_worker_info& c() const { return *info_; }
 
  private:
   const feedlane_worker_info* info_;

@@ -42,7 +42,7 @@ class Skipped(Exception):
 def measuring(group, feedlane, python=sys.executable):
     """The command that measures the group, without options."""
     if group in ("torch", "images"):
-        return [python, str(HERE / "peer_torch.py"), "--only", group, "--feedlane", feedlane]
+        return [python, str(HERE / f"peer_{group}.py"), "--feedlane", feedlane]
     if group == "python":
         return [python, str(ROOT / "examples/python/compare_torch.py")]
     if group == "rows":

@@ -168,9 +168,13 @@ def torch_startup():
 
 
 def images():
-    return group_table("images", ["pictures", "torchvision", "transforms", "images/s", "image_folder, images/s", "ratio"],
+    """Of the first figures there is no processor time and no memory."""
+    def both(row, name):
+        return ", ".join(cell(row[f"{who}_{name}"]) if f"{who}_{name}" in row else "-" for who in ("torch", "feedlane"))
+    return group_table("images", ["pictures", "torchvision", "transforms", "images/s", "ImageFolder, images/s", "ratio",
+                                  "processor time, us per image: these, ImageFolder", "memory, MiB: these, ImageFolder"],
                        lambda r: (r.get("pictures", "drawn"), r["torchvision"], r["transforms"], cell(r["torch_images_s"]),
-                                  cell(r["feedlane_images_s"]), cell(r["ratio"])))
+                                  cell(r["feedlane_images_s"]), cell(r["ratio"]), both(r, "cpu_us"), both(r, "memory_mib")))
 
 
 def python():

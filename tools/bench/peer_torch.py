@@ -1,21 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Feedlane compared with torch's DataLoader, in alternating rounds: handing over batches, start-up, and a folder of JPEGs.
+"""Feedlane compared with torch's DataLoader, in alternating rounds: handing over batches, and start-up. peer_images.py has pictures.
 
 torch's at its best: persistent forked workers, no collating, and for that size the fastest of a search over the way of a batch,
 the number of workers and the prefetch factor. The ways: `tensors`, which a worker makes by one copy straight into torch's shared
 memory, as its default collate does; `arrays` and `bytes`, which go through its pipe. Feedlane runs with the same workers and
 prefetch factor, through the C API by `feedlane bench`; nobody pins a processor.
-Either trainer reads a byte of every page. examples/python/compare_torch.py has Python on both sides.
+Either trainer reads a byte of every page. examples/python/compare_torch.py has Python on both sides. Skips (77) without torch.
 
-The pictures are parts of photographs (photographs.py), or, where these can't be had, drawn (`image_folder --generate`). They are
-decoded, cropped at random to 224, flipped and normalised to float32: by torchvision's transforms over PIL, by its decode_jpeg and
-v2 transforms, by SPDL where it is installed (PyPI: spdl, with FFmpeg's libraries), and by the example image_folder, with two
-workers each, epoch after epoch of the same folder. SPDL's workers are threads: they decode, crop and resize by FFmpeg's filters,
-to the crops that torchvision would draw; a batch is made of its pictures and normalised in a thread more. Skips (77) without
-torch, or where nothing is left to measure.
-
-Usage: peer_torch.py [--quick] [--json] [--rounds N] [--only PART] [--feedlane PATH]"""
+Usage: peer_torch.py [--quick] [--json] [--rounds N] [--feedlane PATH]"""
 import argparse
 import json
 import os
@@ -23,13 +16,11 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 TOOLS = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(1, str(TOOLS))
 
-import photographs
 from rounds import alternate, cell, ratios, spread
 
 try:
@@ -94,14 +85,14 @@ def touch(batch):
     return batch[::PAGE].sum()
 
 
-def torch_rate(loader, look=touch, count_of=lambda batch: 1):
-    """Batches a second, or what `count_of` counts in each, from the first one on."""
+def torch_rate(loader):
+    """Batches a second, from the first one on."""
     batches = iter(loader)
-    look(next(batches))
+    touch(next(batches))
     began, count = time.perf_counter(), 0
     for batch in batches:
-        look(batch)
-        count += count_of(batch)
+        touch(batch)
+        count += 1
     return count / (time.perf_counter() - began)
 
 
@@ -145,11 +136,6 @@ class Feedlane:
         rows = self.bench("startup", "--workers", workers)["groups"]["startup"]["rows"]
         row = next(row for row in rows if row["mode"] == "fork")
         return [row["first_batch_ms"]["median"], row["epoch_restart_us"]["median"] / 1e3, row["shutdown_ms"]["median"]]
-
-    def example(self):
-        """image_folder of the same build, or None."""
-        path = pathlib.Path(self.path).resolve().parents[2] / "examples/cpp/image_folder"
-        return str(path) if os.access(path, os.X_OK) else None
 
 
 def find_feedlane(named):
@@ -222,136 +208,6 @@ def measure_startup(feedlane, group, chosen, say):
     say("\nfeedlane's arena has 64 MiB, whose pages it fills before the first batch; torch's batches there have a page each")
 
 
-class Pictures:
-    """A folder of pictures, as ImageFolder reads it, and the loaders' ways through it."""
-    WORKERS, BATCH = 2, 64
-    MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-    def __init__(self, example, folder, count):
-        from torchvision import io, transforms
-        from torchvision.transforms import v2
-        self.example, self.folder = example, folder
-        try:
-            photographs.make(folder, count)
-            self.kind = "photographs"
-        except (ImportError, OSError, subprocess.CalledProcessError) as reason:
-            print("drawn pictures, without photographs:", reason, file=sys.stderr)
-            subprocess.run([example, "--generate", folder, "--count", str(count), "--quiet"], check=True)
-            self.kind = "drawn"
-        self.loaders = {
-            "pil": self._loader(transforms.Compose([
-                transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
-                transforms.Normalize(self.MEAN, self.DEVIATION)])),
-            "v2": self._loader(v2.Compose([
-                v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True),
-                v2.Normalize(self.MEAN, self.DEVIATION)]),
-                lambda path: io.decode_jpeg(io.read_file(path), io.ImageReadMode.RGB))}
-        self.rates = {name: (lambda name=name: self.torch_rate(name)) for name in self.loaders}
-        try:
-            import spdl.io
-            import spdl.pipeline
-            spdl_pictures = Spdl(folder, self.WORKERS, self.BATCH, self.MEAN, self.DEVIATION)
-            spdl_pictures.try_one()  # it is imported without FFmpeg's libraries, and fails with the first picture
-            self.rates["spdl"] = spdl_pictures.rate
-        except (ImportError, OSError, RuntimeError) as reason:
-            print("without SPDL:", reason, file=sys.stderr)
-
-    def _loader(self, recipe, read=None):
-        import torchvision
-        data = torchvision.datasets.ImageFolder(self.folder, recipe, **({"loader": read} if read else {}))
-        return torch.utils.data.DataLoader(data, batch_size=self.BATCH, shuffle=True, num_workers=self.WORKERS,
-                                           persistent_workers=True, multiprocessing_context="fork")
-
-    def torch_rate(self, name):
-        """Images a second."""
-        return torch_rate(self.loaders[name], lambda batch: touch(batch[0].view(-1).view(torch.uint8)),
-                          lambda batch: len(batch[0]))
-
-    def feedlane_rate(self, workers=WORKERS):
-        """Images a second. 0 workers: of one thread that decodes, and does nothing else."""
-        command = [self.example, "--workers", str(workers), "--batch", str(self.BATCH), "--epochs", "1", "--quiet"]
-        said = subprocess.run([*command, self.folder], check=True, stdout=subprocess.PIPE, text=True).stdout
-        return float(said.rpartition("images/s:")[2])
-
-
-class Spdl:
-    """The same pictures through SPDL's pipeline."""
-
-    def __init__(self, folder, workers, batch, mean, deviation):
-        from PIL import Image
-        self.workers, self.batch = workers, batch
-        self.mean, self.deviation = (torch.tensor(values).view(1, 3, 1, 1) for values in (mean, deviation))
-        self.pictures = []
-        for path in sorted(pathlib.Path(folder).glob("*/*.jpg")):
-            with Image.open(path) as picture:
-                self.pictures.append((str(path), picture.size))
-
-    def _drawn(self):
-        """Path and FFmpeg's filters of each picture of an epoch."""
-        from torchvision.transforms import RandomResizedCrop
-        for number in torch.randperm(len(self.pictures)).tolist():
-            path, (width, height) = self.pictures[number]
-            y, x, h, w = RandomResizedCrop.get_params(torch.empty(1, height, width), (0.08, 1), (3 / 4, 4 / 3))
-            flip = ",hflip" if torch.rand(()) < 0.5 else ""
-            yield path, f"crop={w}:{h}:{x}:{y}:exact=1,scale=224:224:flags=bilinear{flip},format=pix_fmts=rgb24"
-
-    def try_one(self):
-        """Decodes one. RuntimeError: there is no FFmpeg for it."""
-        self._decoded(next(self._drawn()))
-
-    def _decoded(self, drawn):
-        import spdl.io
-        path, filters = drawn
-        return spdl.io.decode_packets(spdl.io.demux_image(path), filter_desc=filters)
-
-    def _batch(self, frames):
-        import spdl.io
-        pixels = spdl.io.to_torch(spdl.io.convert_frames(frames))
-        return pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format).div_(255).sub_(
-            self.mean).div_(self.deviation)
-
-    def rate(self):
-        """Images a second of an epoch, from the first batch on."""
-        import spdl.pipeline
-        builder = spdl.pipeline.PipelineBuilder().add_source(self._drawn()).pipe(self._decoded, concurrency=self.workers)
-        pipeline = builder.aggregate(self.batch).pipe(self._batch).add_sink(2).build(num_threads=self.workers + 1)
-        with pipeline.auto_stop():
-            return torch_rate(pipeline.get_iterator(), lambda batch: touch(batch.view(-1).view(torch.uint8)), len)
-
-
-def measure_images(feedlane, group, chosen, say):
-    example = feedlane.example()
-    if example is None:
-        return "image_folder isn't built (libjpeg-turbo)"
-    try:
-        import torchvision
-        from torchvision.transforms import v2 as _
-    except ImportError:
-        return f"there is no torchvision with transforms v2 for {sys.executable}"
-    count = 256 if chosen.quick else 2000
-    with tempfile.TemporaryDirectory() as folder:
-        pictures = Pictures(example, folder, count)
-        # The first round, which does not count, starts torch's workers.
-        theirs = alternate({**pictures.rates, "ours": pictures.feedlane_rate,
-                            "alone": lambda: pictures.WORKERS * pictures.feedlane_rate(0)}, chosen.rounds)
-        ours, alone = theirs.pop("ours"), theirs.pop("alone")
-        pictures.loaders.clear()
-        pictures.rates.clear()
-    say(f"\n{count} pictures ({pictures.kind}), {Pictures.WORKERS} workers, images/s: image_folder {cell(ours)}")
-    scaling = spread(ratios(ours, alone))
-    group.ratios["images.scaling"] = scaling
-    group.rows.append({"pictures": pictures.kind, "torchvision": "-", "transforms": f"image_folder inline, x {Pictures.WORKERS}",
-                       "workers": 0, "images": count, "torch_images_s": spread(alone), "feedlane_images_s": spread(ours), "ratio": scaling})
-    say(f"{Pictures.WORKERS} times what one thread decodes: {cell(alone)}, ratio {cell(scaling['rounds'])}")
-    for name, rates in theirs.items():
-        ratio = spread(ratios(ours, rates))
-        group.ratios["spdl.images" if name == "spdl" else f"images.over_{name}"] = ratio
-        group.rows.append({"pictures": pictures.kind, "torchvision": "-" if name == "spdl" else torchvision.__version__,
-                           "transforms": name, "workers": Pictures.WORKERS, "images": count, "torch_images_s": spread(rates), "feedlane_images_s": spread(ours), "ratio": ratio})
-        say(f"{name if name == 'spdl' else f'torch and torchvision {torchvision.__version__}, {name}'}: {cell(rates)}, ratio {cell(ratio['rounds'])}")
-    return None
-
-
 # ---- reports ----
 
 def name_of(size):
@@ -360,10 +216,9 @@ def name_of(size):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="fewer batches and pictures, a smaller search")
+    parser.add_argument("--quick", action="store_true", help="fewer batches, a smaller search")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=9, help="of which the medians are taken")
-    parser.add_argument("--only", choices=("torch", "images"), help="this part alone")
     parser.add_argument("--feedlane", help="path of the feedlane command")
     chosen = parser.parse_args()
     say = (lambda *_: None) if chosen.json else print
@@ -371,22 +226,9 @@ def main():
     said = feedlane.bench("floor", "--quick")
     result = {"machine": {**said["machine"], "torch": torch.__version__}, "groups": {}}
     say(f"torch {torch.__version__}, {len(os.sched_getaffinity(0))} processors, medians of {chosen.rounds} rounds")
-    left_out = []
-    if chosen.only != "images":
-        group = result["groups"]["torch"] = Group()
-        measure_handoff(feedlane, group, chosen, say)
-        measure_startup(feedlane, group, chosen, say)
-    if chosen.only != "torch":
-        group = Group()
-        reason = measure_images(feedlane, group, chosen, say)
-        if reason is None:
-            result["groups"]["images"] = group
-        else:
-            left_out.append(f"pictures: {reason}")
-    if not result["groups"]:
-        print("skipped:", *left_out)
-        return 77
-    say(*left_out)
+    group = result["groups"]["torch"] = Group()
+    measure_handoff(feedlane, group, chosen, say)
+    measure_startup(feedlane, group, chosen, say)
     if chosen.json:
         print(json.dumps(result, default=vars, indent=1))
     return 0

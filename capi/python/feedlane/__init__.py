@@ -22,6 +22,7 @@ if not _absent:
                          SlotsHeld as SlotsHeld, StaleBatch as StaleBatch, StateError as StateError, SystemCallError as SystemCallError, Timeout as Timeout,
                          TooManyRestarts as TooManyRestarts, Unsupported as Unsupported)
     from .feeding import ConsumerStats as ConsumerStats, Place as Place
+    from .image_folder import ImageFolder as ImageFolder
     from .iteration import Batches as Batches, Event as Event
     from .loader import Loader as Loader
     from .maker import (WorkerInfo as WorkerInfo, get_shard as get_shard, get_worker_info as get_worker_info,

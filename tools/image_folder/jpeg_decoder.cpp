@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decodes a crop of a JPEG.
+// Decodes a region of a JPEG.
 #include "jpeg_decoder.hpp"
 
 #include <algorithm>
@@ -12,11 +12,12 @@
 
 namespace images {
 
-/// libjpeg leaves by longjmp when something is wrong: no object with a destructor may live in the functions it leaves.
+/// On an error libjpeg leaves by longjmp: no object with a destructor may live in the functions that it leaves.
 struct JpegDecoder::State {
-  jpeg_error_mgr errors{};  // first: what libjpeg knows of this is a pointer to it
+  jpeg_error_mgr errors{};  // first: libjpeg has a pointer to it, which is cast
   std::jmp_buf failed{};
   char text[JMSG_LENGTH_MAX]{};
+  jpeg_progress_mgr progress{};
   jpeg_decompress_struct jpeg{};
 
   State() {
@@ -24,29 +25,36 @@ struct JpegDecoder::State {
     errors.error_exit = on_error;
     errors.emit_message = on_message;
     jpeg_create_decompress(&jpeg);
+    progress.progress_monitor = on_progress;
+    jpeg.progress = &progress;
   }
   ~State() { jpeg_destroy_decompress(&jpeg); }
 
   bool open(std::span<const uint8_t> file);
-  bool decode(const Region& region, unsigned scale, Pixels& pixels, Box& box);
-  void crop(const Region& region, unsigned scale, Pixels& pixels, Box& box);
-  bool read_rows(Pixels& pixels);
+  bool decode(const Region& region, unsigned scale, Pixels& pixels, Placement& at);
+  void crop(const Region& region, unsigned scale, Pixels& pixels, Placement& at);
+  void read_rows(Pixels& pixels);
 
   static void on_error(j_common_ptr common);
   static void on_message(j_common_ptr common, int level);
+  static void on_progress(j_common_ptr common);
 };
 
 namespace {
 
-/// Scales are eighths. libjpeg-turbo has vector code for these three and 1 is but a lookup; those between take longer
-/// than decoding all of it.
-unsigned choose_scale(const Region& region, uint32_t needed) {
+/// A progressive JPEG of a few bytes can have thousands of scans, each of which passes over the complete picture. Encoders
+/// write about ten.
+constexpr int most_scans = 500;
+
+/// Scales are eighths. libjpeg-turbo has vector code for 2 and 4, and 1 is a lookup; the scales between these take longer
+/// than decoding at full size.
+unsigned choose_scale(double step) {
   for (const unsigned eighths : {1u, 2u, 4u})
-    if (uint64_t{std::min(region.width, region.height)} * eighths >= uint64_t{needed} * 8) return eighths;
+    if (step * eighths >= 8) return eighths;
   return 8;
 }
 
-/// Adobe's CMYK, as files have it: inverted.
+/// Of Adobe's CMYK, whose values are inverted. Files with other CMYK are too rare to distinguish; Pillow doesn't either.
 void cmyk_to_rgb(Pixels& pixels) {
   for (size_t y = 0; y < pixels.height(); y++) {
     uint8_t* const row = pixels.row(y);
@@ -68,17 +76,23 @@ void JpegDecoder::State::on_message(j_common_ptr common, int level) {
   if (level < 0 && common->err->msg_code == JWRN_JPEG_EOF) on_error(common);
 }
 
+void JpegDecoder::State::on_progress(j_common_ptr common) {
+  if (reinterpret_cast<j_decompress_ptr>(common)->input_scan_number <= most_scans) return;
+  auto* const state = reinterpret_cast<State*>(common->err);
+  (void)std::snprintf(state->text, sizeof state->text, "it has more than %d scans", most_scans);
+  std::longjmp(state->failed, 1);
+}
+
 bool JpegDecoder::State::open(std::span<const uint8_t> file) {
   if (setjmp(failed) != 0) return false;
-  jpeg_abort_decompress(&jpeg);  // what the picture before has left
+  jpeg_abort_decompress(&jpeg);  // the picture before
   jpeg_mem_src(&jpeg, file.data(), static_cast<unsigned long>(file.size()));
   jpeg_read_header(&jpeg, TRUE);
   return true;
 }
 
-/// Leaves out what lies beside the region and above it.
-void JpegDecoder::State::crop(const Region& region, unsigned scale, Pixels& pixels, Box& box) {
-  const double factor = scale / 8.0;
+/// Leaves out what lies to the sides of the region and above it.
+void JpegDecoder::State::crop(const Region& region, unsigned scale, Pixels& pixels, Placement& at) {
   const auto last = [&](uint32_t end, JDIMENSION limit) {
     return std::min<JDIMENSION>(limit, static_cast<JDIMENSION>((uint64_t{end} * scale + 7) / 8));
   };
@@ -90,10 +104,10 @@ void JpegDecoder::State::crop(const Region& region, unsigned scale, Pixels& pixe
   else left = 0;
   if (top > 0) jpeg_skip_scanlines(&jpeg, top);
   pixels.reset(width, height);
-  box = {region.x * factor - left, region.y * factor - top, region.width * factor, region.height * factor};
+  at = {scale / 8.0, double{1} * left, double{1} * top};
 }
 
-bool JpegDecoder::State::read_rows(Pixels& pixels) {
+void JpegDecoder::State::read_rows(Pixels& pixels) {
   constexpr JDIMENSION most = 8;
   JSAMPROW rows[most];
   for (size_t y = 0; y < pixels.height();) {
@@ -101,10 +115,9 @@ bool JpegDecoder::State::read_rows(Pixels& pixels) {
     for (JDIMENSION i = 0; i < wanted; i++) rows[i] = pixels.row(y + i);
     y += jpeg_read_scanlines(&jpeg, rows, wanted);
   }
-  return true;
 }
 
-bool JpegDecoder::State::decode(const Region& region, unsigned scale, Pixels& pixels, Box& box) {
+bool JpegDecoder::State::decode(const Region& region, unsigned scale, Pixels& pixels, Placement& at) {
   if (setjmp(failed) != 0) return false;
   const bool cmyk = jpeg.num_components == 4;
   jpeg.out_color_space = cmyk ? JCS_CMYK : JCS_EXT_RGBX;
@@ -112,7 +125,7 @@ bool JpegDecoder::State::decode(const Region& region, unsigned scale, Pixels& pi
   jpeg.scale_denom = 8;
   jpeg.dct_method = JDCT_ISLOW;
   jpeg_start_decompress(&jpeg);
-  crop(region, scale, pixels, box);
+  crop(region, scale, pixels, at);
   read_rows(pixels);
   if (cmyk) cmyk_to_rgb(pixels);
   return true;
@@ -128,8 +141,8 @@ bool JpegDecoder::open(std::span<const uint8_t> file, uint32_t& width, uint32_t&
   return true;
 }
 
-bool JpegDecoder::decode(const Region& region, uint32_t needed, Pixels& pixels, Box& box, std::string& why) {
-  const bool decoded = state_->decode(region, choose_scale(region, needed), pixels, box);
+bool JpegDecoder::decode(const Region& region, double step, Pixels& pixels, Placement& at, std::string& why) {
+  const bool decoded = state_->decode(region, choose_scale(step), pixels, at);
   if (!decoded) why = state_->text;
   return decoded;
 }

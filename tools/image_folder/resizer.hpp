@@ -21,30 +21,40 @@ struct Normalisation {
 /// One thread at a time. Keeps its memory from picture to picture.
 class Resizer {
  public:
-  /// Writes `side` x `side` pixels, channels first: all of red, then green, then blue.
-  explicit Resizer(size_t side);
+  /// Writes `width` x `height` pixels, channels first: all of red, then green, then blue.
+  Resizer(size_t width, size_t height);
 
-  void resize(const Pixels& from, const Box& box, bool flip, const Normalisation& normalisation, float* out);
+  /// `from` has the pixels of `view`, placed as `at` says.
+  void resize(const Pixels& from, const Placement& at, const View& view, const Normalisation& normalisation,
+              float* out);
   /// Rounded, from 0 to 255.
-  void resize(const Pixels& from, const Box& box, bool flip, uint8_t* out);
+  void resize(const Pixels& from, const Placement& at, const View& view, uint8_t* out);
 
  private:
   /// Which source pixels make which output pixel, and how much of each: `count` weights for every one, `unit` in all.
   struct Taps {
-    size_t low = 0;   ///< first source pixel that matters at all
+    size_t low = 0;   ///< first source pixel that contributes
     size_t high = 0;  ///< behind the last
     size_t count = 0;
     std::vector<size_t> first;
     std::vector<float> weights;
   };
-  void find_taps(double start, double length, size_t limit, double unit, Taps& taps) const;
-  void prepare(const Pixels& from, const Box& box, bool flip);
+  /// One dimension of the box, of the region, and of the pixels.
+  struct Span {
+    double start, length;
+    double first, count;
+    size_t limit;
+  };
+  static void find_taps(const Span& span, size_t outputs, double unit, Taps& taps);
+  void prepare(const Pixels& from, const Placement& at, const View& view);
   void mix_rows(const Pixels& from, size_t y);
+  void mix_many_rows(const Pixels& from, size_t y);
   void mix_columns();
   template <class Store>
-  void run(const Pixels& from, const Box& box, bool flip, Store store);
+  void run(const Pixels& from, const Placement& at, const View& view, Store store);
 
-  const size_t side_;
+  const size_t width_;
+  const size_t height_;
   Taps across_;
   Taps down_;
   std::vector<uint16_t> row_weights_;
