@@ -24,6 +24,15 @@ type Order interface {
 	Next(to []int64) (int, error)
 }
 
+// A LiveOrder is an Order that may have no index now: its Next then returns 0 and nil. Next first reads what made the
+// descriptor readable, then looks for indices.
+type LiveOrder interface {
+	Order
+	// WakeFD returns a descriptor, which stays open as long as the sampler and its loader exist. Next is called again when
+	// it is readable, or earlier.
+	WakeFD() int
+}
+
 // Custom yields the indices of an Order. Copies of the sampler share the Order: use only one copy at a time. The
 // methods run in the goroutine that calls Loader.Begin, Next or Poll, or a method of the sampler. Loader.Next first
 // yields all earlier batches, then returns the error of a failed method. The next call repeats the failed method.
@@ -48,6 +57,9 @@ func custom(order Order, rows int) (*Sampler, error) {
 	_, saves := order.(Saver)
 	C.feedlane_go_order(C.uintptr_t(handle), flag(saves), table)
 	table.length, table.batch_rows = C.int64_t(order.Len()), C.int64_t(rows)
+	if live, ok := order.(LiveOrder); ok {
+		table.wake_fd = C.int32_t(live.WakeFD())
+	}
 	s, err := newSampler(C.feedlane_sampler_config{kind: C.FEEDLANE_SAMPLER_CUSTOM, callbacks: table}, arrays{})
 	if err != nil {
 		handle.Delete()
@@ -80,8 +92,14 @@ func feedlaneGoOrderRestart(handle C.uintptr_t, epoch C.int64_t, seed C.uint64_t
 
 //export feedlaneGoOrderNext
 func feedlaneGoOrderNext(handle C.uintptr_t, to *C.int64_t, room C.uint64_t, got *C.uint64_t, err *C.feedlane_error) C.int32_t {
-	return answerOrder(guarded(func() error {
-		count, err := orderOf(handle).Next(unsafe.Slice((*int64)(unsafe.Pointer(to)), room))
+	hasNone := false
+	status := answerOrder(guarded(func() error {
+		order := orderOf(handle)
+		count, err := order.Next(unsafe.Slice((*int64)(unsafe.Pointer(to)), room))
+		if _, isLive := order.(LiveOrder); isLive && count == 0 && err == nil {
+			hasNone = true
+			return nil
+		}
 		if err == nil && (count <= 0 || uint64(count) > uint64(room)) {
 			err = refuse(ErrArgument, "Next returned %d indices, but there is room for only %d", count, uint64(room))
 		}
@@ -90,6 +108,10 @@ func feedlaneGoOrderNext(handle C.uintptr_t, to *C.int64_t, room C.uint64_t, got
 		}
 		return err
 	}), err)
+	if hasNone {
+		return C.FEEDLANE_AGAIN
+	}
+	return status
 }
 
 //export feedlaneGoOrderSave

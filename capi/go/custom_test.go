@@ -9,6 +9,7 @@ import (
 	"io"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 
 	"feedlane"
@@ -111,4 +112,58 @@ func TestCustom(t *testing.T) {
 	must(t, err)
 	_, err = feedlane.Custom(nil)
 	wants(t, err, feedlane.ErrArgument)
+}
+
+// pipeBytes yields the bytes of a pipe as indices.
+type pipeBytes struct{ fd int }
+
+func (p *pipeBytes) Len() int64                  { return 0 }
+func (p *pipeBytes) Restart(int64, uint64) error { return nil }
+func (p *pipeBytes) WakeFD() int                 { return p.fd }
+func (p *pipeBytes) Next(to []int64) (int, error) {
+	var bytes [1]byte
+	switch got, err := syscall.Read(p.fd, bytes[:]); {
+	case err == syscall.EAGAIN:
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case got == 0:
+		return 0, io.EOF
+	}
+	to[0] = int64(bytes[0])
+	return 1, nil
+}
+
+// A live sampler in Go: the loader waits for its descriptor while it has no index.
+func TestLiveOrder(t *testing.T) {
+	inModes(t, func(t *testing.T, mode func(*feedlane.Config)) {
+		var ends [2]int
+		must(t, syscall.Pipe2(ends[:], syscall.O_NONBLOCK|syscall.O_CLOEXEC))
+		t.Cleanup(func() { syscall.Close(ends[0]) })
+		loader := newLoader(t, func(c *feedlane.Config) {
+			mode(c)
+			c.BatchSize = 2
+			var err error
+			c.Sampler, err = feedlane.Custom(&pipeBytes{ends[0]})
+			must(t, err)
+		})
+		must(t, loader.Begin(0))
+		written := make(chan error, 1)
+		for _, wanted := range [][]byte{{7, 8}, {9, 9}} {
+			wanted := wanted
+			go func() { _, err := syscall.Write(ends[1], wanted); written <- err }()
+			batch := next(t, loader)
+			list, err := batch.Indices()
+			must(t, err)
+			if list[0] != int64(wanted[0]) || list[1] != int64(wanted[1]) {
+				t.Fatal(list, wanted)
+			}
+			must(t, batch.Release())
+			must(t, <-written)
+		}
+		must(t, syscall.Close(ends[1]))
+		if _, err := loader.Next(context.Background()); err != io.EOF {
+			t.Fatal(err)
+		}
+	})
 }

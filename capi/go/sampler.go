@@ -226,7 +226,7 @@ func (s *Sampler) Restart(epoch int64) error {
 }
 
 // Next writes up to len(to) indices and returns their number; 0 at the end of the epoch. A batch sampler writes one
-// batch.
+// batch. 0 also if a LiveOrder has too few indices now; the sampler keeps them.
 func (s *Sampler) Next(to []int64) (int, error) {
 	defer runtime.KeepAlive(s)
 	if len(to) == 0 {
@@ -235,7 +235,7 @@ func (s *Sampler) Next(to []int64) (int, error) {
 	var got C.uint64_t
 	err := check(func(err *C.feedlane_error) C.int32_t {
 		status := C.feedlane_sampler_next(s.c, (*C.int64_t)(unsafe.Pointer(&to[0])), C.uint64_t(len(to)), &got, err)
-		if status == C.FEEDLANE_END {
+		if status == C.FEEDLANE_END || status == C.FEEDLANE_AGAIN {
 			return C.FEEDLANE_OK
 		}
 		return status

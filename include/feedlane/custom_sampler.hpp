@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,11 +28,13 @@ feedlane_sampler_callbacks sampler_callbacks(T& object) {
     return guarded(err, FEEDLANE_E_SAMPLE, true, [&](Error& error) -> std::int32_t {
       const std::span<std::int64_t> room(indices, static_cast<std::size_t>(cap));
       (void)error;
-      if constexpr (requires(T & t) { t.next(room, error); }) *got = static_cast<T*>(user_data)->next(room, error);
-      else if constexpr (requires(T & t) { t.next(room); }) *got = static_cast<T*>(user_data)->next(room);
-      else if constexpr (requires(T & t) { t(room, error); }) *got = (*static_cast<T*>(user_data))(room, error);
-      else *got = (*static_cast<T*>(user_data))(room);
-      return *got == 0 ? FEEDLANE_END : FEEDLANE_OK;
+      std::optional<std::size_t> written;
+      if constexpr (requires(T & t) { t.next(room, error); }) written = static_cast<T*>(user_data)->next(room, error);
+      else if constexpr (requires(T & t) { t.next(room); }) written = static_cast<T*>(user_data)->next(room);
+      else if constexpr (requires(T & t) { t(room, error); }) written = (*static_cast<T*>(user_data))(room, error);
+      else written = (*static_cast<T*>(user_data))(room);
+      *got = written.value_or(0);
+      return !written ? FEEDLANE_AGAIN : *got == 0 ? FEEDLANE_END : FEEDLANE_OK;
     });
   };
   if constexpr (requires(T & t) { t.restart(std::int64_t{}, std::uint64_t{}); })
@@ -59,6 +62,7 @@ feedlane_sampler_callbacks sampler_callbacks(T& object) {
   c.drop = [](void* user_data) { delete static_cast<T*>(user_data); };
   if constexpr (requires(const T& t) { t.length(); }) c.length = object.length();
   if constexpr (requires(const T& t) { t.batch_rows(); }) c.batch_rows = object.batch_rows();
+  if constexpr (requires(const T& t) { t.wake_fd(); }) c.wake_fd = object.wake_fd();
   return c;
 }
 

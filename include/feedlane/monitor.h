@@ -23,7 +23,8 @@ typedef struct feedlane_stats {
   uint64_t bytes;        /**< tensor bytes yielded */
   uint64_t epochs;       /**< epochs begun */
   uint64_t wait_ns;      /**< time without a batch to yield: in next (polling or asleep), and after feedlane_loader_arm
-                              returned 0; inline: time in which next makes the batch */
+                              returned 0; inline: time in which next makes the batch. Not the time in which no batch
+                              is in flight because a live sampler has no index */
   uint64_t restarts;     /**< workers that replaced a dead one */
   uint64_t redispatched; /**< tasks sent out again */
   uint64_t quarantined;  /**< batches given up */

@@ -136,17 +136,26 @@ typedef void (*feedlane_sampler_drop_fn)(void *user_data);
 /**
  * A user-defined sampler. Copies of it (a loader's, a batch sampler's) share one `user_data`; use only one copy at a
  * time. The callbacks run in the thread that calls feedlane_sampler_restart, _next, _save or _load, or
- * feedlane_loader_begin, _next or _poll. They return 0 or a negative status with err->text (and err->detail, see
- * feedlane_dataset) filled in; the call returns that status. feedlane_loader_next first yields all earlier batches,
- * then returns the status. The next call repeats the failed callback; indices received before are not lost.
+ * feedlane_loader_begin, _next or _poll (a feeder: feedlane_loader_serve or _poll). They return 0 or a negative status
+ * with err->text (and err->detail, see feedlane_dataset) filled in; the call returns that status. feedlane_loader_next
+ * first yields all earlier batches, then returns the status. The next call repeats the failed callback; indices
+ * received before are not lost.
+ *
+ * A live sampler (`wake_fd` > 0) may have no index now: its `next` returns AGAIN. The loader does everything else, and
+ * calls `next` again when `wake_fd` is readable, and in each call of feedlane_loader_next, _poll or _serve. To lose no
+ * index, a producer adds the index and then makes `wake_fd` readable; `next` first reads what made `wake_fd` readable,
+ * then looks for indices. A descriptor that stays readable keeps the loader's thread busy.
+ *
+ * Indices that don't fill a batch are kept until further ones fill it or the epoch ends. A sampler that limits how long
+ * a batch waits sets `batch_rows` and yields a smaller batch when it wants to, for example when a timerfd expires.
  */
 typedef struct feedlane_sampler_callbacks {
   size_t size;
   void *user_data; /**< kept until `drop` */
   /** Starts an epoch. `seed` is the loader's base seed; 0 without a loader. NULL: no restart is needed. */
   feedlane_sampler_restart_fn restart;
-  /** Writes 1 .. cap indices and their number; at the end of the epoch returns END and writes none. Fewer than `cap`
-   *  indices do not mean the end. Required. */
+  /** Writes 1 .. cap indices and their number. Fewer than `cap` indices do not mean the end. Returns END at the end of
+   *  the epoch, and AGAIN if there is none now (only with `wake_fd`); both write no index. Must not wait. Required. */
   feedlane_sampler_next_fn next;
   /** Writes the current position and its length, `*bytes`. If the length is more than `cap`, returns E_LIMIT with the
    *  number of bytes needed in `*bytes` and is called again. NULL: no state. */
@@ -156,6 +165,10 @@ typedef struct feedlane_sampler_callbacks {
   feedlane_sampler_drop_fn drop; /**< called once, when the last copy is freed; not if the sampler was not created */
   int64_t length;                /**< indices in an epoch, or batches of a batch sampler; 0: unknown */
   int64_t batch_rows;            /**< > 0: batch sampler. Each `next` yields a batch of at most this size; up to 2^30 */
+  /** > 0: live sampler; a descriptor that epoll can watch (eventfd, timerfd, epoll, pipe, socket, inotify). The caller
+   *  owns it and keeps it open until `drop`. The loader only watches it. 0: `next` always has indices, or the end. */
+  int32_t wake_fd;
+  int32_t reserved; /**< 0 */
 } feedlane_sampler_callbacks;
 
 /** What a sampler yields. Each kind reads the members that its comment names, and ignores the others. Arrays and
@@ -239,6 +252,7 @@ FEEDLANE_API int32_t feedlane_sampler_restart(feedlane_sampler *s, int64_t epoch
  * Writes up to `cap` indices, and their number to `*got`: fewer than `cap` only at the end of the epoch. A batch
  * sampler writes one batch. A new sampler is at the start of epoch 0.
  *  - END: no index is left; `*got` is 0.
+ *  - AGAIN: a live sampler does not have `cap` indices, or a batch, now; `*got` is 0. It keeps the indices that it has.
  *  - E_ARGUMENT: `cap` is less than the largest batch of a batch sampler.
  *
  * Thread safety: one thread at a time. Calls back: sampler.
@@ -251,6 +265,7 @@ FEEDLANE_API int32_t feedlane_sampler_length(const feedlane_sampler *s, int64_t 
  * Writes the sampler's position in its epoch, and its definition: a few hundred bytes.
  *  - E_LIMIT: `cap` is too small; `*bytes` is the number of bytes needed. `state` may be NULL with cap 0.
  *  - E_UNSUPPORTED: a custom sampler without `save`.
+ *  - E_STATE: a custom sampler keeps indices, because its `next` failed or returned AGAIN.
  *
  * Thread safety: one thread at a time. Calls back: sampler.
  */

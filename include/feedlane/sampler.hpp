@@ -270,7 +270,10 @@ class Sampler {
    *     std::int64_t batch_rows() const;                             // called once; > 0: each next returns one batch
    *     std::vector<std::byte> save() const;
    *     void load(std::span<const std::byte> state);
-   * or a function with the signature of next. An exception becomes the error of the call. To report errors without
+   * A live sampler has
+   *     std::optional<std::size_t> next(std::span<std::int64_t> indices);  // nullopt: no index now
+   *     int wake_fd() const;                                         // called once; see feedlane_sampler_callbacks
+   * `object` may also be a function with the signature of next. An exception becomes the error of the call. To report errors without
    * exceptions, next may take an Error& as its last argument. Copies (such as a loader's) share the object.
    */
   template <class T>
@@ -310,7 +313,8 @@ class Sampler {
     detail::checked(error, room_, [&](feedlane_error* e) { return feedlane_sampler_restart(handle_, epoch, e); });
   }
   /** Writes the next indices and returns their number: less than indices.size() only at the end, 0 afterwards. A batch
-   *  sampler writes one batch. Throws. */
+   *  sampler writes one batch. 0 also if a live sampler does not have enough indices now; it keeps the ones it has.
+   *  Throws. */
   std::size_t next(std::span<std::int64_t> indices) {
     return detail::or_raise([&](Error& error) { return next(indices, error); });
   }

@@ -27,7 +27,7 @@ bool Dispatcher::can_draw() const {
   const bool keeps_one = roster_.stuck() != 0 && ledger_.in_flight() != 0;
   const auto has_slot = [&] { return keeps_one ? memory_.slots.free() > 1 : memory_.slots.any_free(); };
   return has_begun_ && !order_->is_exhausted() && !failure_.is_set() && sampler_error_.code == FEEDLANE_OK &&
-         ledger_.in_flight() < prefetch_.window() && (order_->has_slot() || has_slot());
+         !wakeups_.awaits_sampler() && ledger_.in_flight() < prefetch_.window() && (order_->has_slot() || has_slot());
 }
 
 // Whether `can_draw` fails only because no slot is free. With a stuck worker, more than one slot may have to be free.
@@ -55,9 +55,11 @@ Status Dispatcher::dispatch(Error& error) {
       order_->use_slot(slot);
     }
     s = order_->draw(error);
-    if (order_->is_exhausted())
+    const bool has_none = s == FEEDLANE_AGAIN || order_->is_exhausted();
+    if (has_none)  // a live sampler's batch must not keep a slot from the batches in flight
       if (const auto slot = order_->drop_drawn()) memory_.slots.put_back(*slot);
-    if (s != FEEDLANE_OK || order_->is_exhausted()) break;
+    if (s == FEEDLANE_AGAIN) s = wakeups_.await_sampler(error);
+    if (s != FEEDLANE_OK || has_none) break;
     (void)order_->add_drawn(ledger_);
   }
   assign_pending();

@@ -23,6 +23,7 @@
 #include "loader/prefetch.hpp"
 #include "loader/staging.hpp"
 #include "loader/stamps.hpp"
+#include "loader/wakeups.hpp"
 #include "supervisor/launcher.hpp"
 #include "supervisor/roster.hpp"
 
@@ -48,13 +49,14 @@ class Dispatcher {
  public:
   // All must outlive the dispatcher.
   Dispatcher(const Config& config, Memory& memory, Stamps& stamps, const Prefetch& prefetch, Ledger& ledger,
-             const Failure& failure, monitor::EventQueue& events, supervisor::Roster& roster)
+             const Failure& failure, Wakeups& wakeups, monitor::EventQueue& events, supervisor::Roster& roster)
       : config_(config),
         memory_(memory),
         stamps_(stamps),
         prefetch_(prefetch),
         ledger_(ledger),
         failure_(failure),
+        wakeups_(wakeups),
         events_(events),
         roster_(roster) {}
   void use(Order& order);
@@ -81,6 +83,8 @@ class Dispatcher {
   [[nodiscard]] bool has_work() const;
   // Whether the next batch waits for a free slot.
   [[nodiscard]] bool lacks_slot() const;
+  // Whether batches depend on a live sampler only: none is in flight, and it has no indices now.
+  [[nodiscard]] bool is_left_to_sampler() const { return wakeups_.awaits_sampler() && ledger_.in_flight() == 0; }
   // The sampler's error, if nothing is left to be yielded before it; else nullptr.
   [[nodiscard]] Error* sampler_error() {
     return sampler_error_.code != FEEDLANE_OK && ledger_.in_flight() == 0 ? &sampler_error_ : nullptr;
@@ -140,6 +144,7 @@ class Dispatcher {
   const Prefetch& prefetch_;
   Ledger& ledger_;
   const Failure& failure_;
+  Wakeups& wakeups_;
   monitor::EventQueue& events_;
   supervisor::Roster& roster_;
   Order* order_ = nullptr;

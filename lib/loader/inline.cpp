@@ -74,10 +74,11 @@ Status Inline::start(Error& error) {
     stamps_.settle(slot);
     order_->use_slot(slot);
   }
-  if (const Status s = order_->draw(error); s != FEEDLANE_OK) return s;
-  if (order_->is_exhausted()) {
+  const Status s = order_->draw(error);
+  if (s < 0) return s;
+  if (s == FEEDLANE_AGAIN || order_->is_exhausted()) {
     if (const auto slot = order_->drop_drawn()) memory_.slots.put_back(*slot);
-    return FEEDLANE_END;
+    return s == FEEDLANE_AGAIN ? s : FEEDLANE_END;
   }
   const Entry& entry = order_->add_drawn(ledger_);
   slot_ = entry.slot;
@@ -127,7 +128,7 @@ Status Inline::next(os::Deadline deadline, Delivery& delivery, feedlane_batch& o
   if (wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
   (void)stamps_.tick();
   const Stamps::Wait waited(stamps_);
-  for (;;) {
+  for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // although a sampler may be woken for ever
     if (wakeups_.is_closed()) return FEEDLANE_INTERRUPTED;
     if (failure_.is_set()) {
       error = failure_.error;
@@ -143,12 +144,17 @@ Status Inline::next(os::Deadline deadline, Delivery& delivery, feedlane_batch& o
     Status s = delivery.obstacle(error);
     if (s == FEEDLANE_OK && ledger_.any_done()) s = FEEDLANE_SLOTS_HELD;  // until a stream has given a buffer back
     if (s == FEEDLANE_OK) s = make(deadline, error);
-    if (s == FEEDLANE_SLOTS_HELD && may_wait) s = wait_for_release(deadline, error);
+    if (s == FEEDLANE_AGAIN) {
+      stamps_.end_wait();  // it waits for indices, not for data
+      s = is_last ? FEEDLANE_TIMEOUT : wakeups_.await_sampler(error);
+      if (s == FEEDLANE_OK) s = wait_for_event(deadline, error);
+    }
+    if (s == FEEDLANE_SLOTS_HELD && may_wait) s = wait_for_event(deadline, error);
     if (s != FEEDLANE_OK) return s;
   }
 }
 
-// Makes one batch and finishes its entry. END: there are no more batches.
+// Makes one batch and finishes its entry. END: there are no more batches. AGAIN: the sampler has no indices now.
 Status Inline::make(os::Deadline deadline, Error& error) {
   if (!task_.is_open()) {
     if (order_->is_exhausted()) return FEEDLANE_END;
@@ -161,8 +167,8 @@ Status Inline::make(os::Deadline deadline, Error& error) {
   return FEEDLANE_OK;
 }
 
-// Waits until a stream has given a slot or a buffer back. INTERRUPTED, TIMEOUT.
-Status Inline::wait_for_release(os::Deadline deadline, Error& error) {
+// Waits until a stream has given a slot or a buffer back, or a live sampler may have indices. INTERRUPTED, TIMEOUT.
+Status Inline::wait_for_event(os::Deadline deadline, Error& error) {
   std::array<os::Poller::Event, 4> events{};
   std::size_t count = 0;
   const Status s = poller_.wait(deadline, events, count, error);

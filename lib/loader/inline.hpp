@@ -40,12 +40,16 @@ class Inline {
   // Makes a batch and yields it. END: no batch is left. SLOTS_HELD. TIMEOUT and INTERRUPTED: between samples; the next
   // call continues the batch. Or an error of the sampler or the batch.
   Status next(os::Deadline deadline, Delivery& delivery, feedlane_batch& out, Error& error);
+  // Whether `next` may have an outcome. False: the sampler had no indices, and no event has arrived since.
+  [[nodiscard]] bool has_news() const {
+    return !wakeups_.awaits_sampler() || ledger_.in_flight() != 0 || poller_.has_events();
+  }
   // Drops a batch that was begun and not finished.
   void drop() { task_.close(); }
 
  private:
   Status make(os::Deadline deadline, Error& error);
-  Status wait_for_release(os::Deadline deadline, Error& error);
+  Status wait_for_event(os::Deadline deadline, Error& error);
   Status start(Error& error);
   void finish(Status made, Error& error);
 

@@ -17,7 +17,7 @@ namespace feedlane::loader {
 
 Loader::Loader()
     : collector_(config_, memory_, stamps_, ledger_, failure_),
-      dispatcher_(config_, memory_, stamps_, prefetch_, ledger_, failure_, events_, roster_),
+      dispatcher_(config_, memory_, stamps_, prefetch_, ledger_, failure_, wakeups_, events_, roster_),
       crew_(config_, memory_.segments, events_, waiter_, roster_, ledger_, failure_, wakeups_, collector_, dispatcher_),
       delivery_(config_, memory_, stamps_, prefetch_, ledger_, events_),
       inline_(config_, memory_, stamps_, ledger_, failure_, wakeups_, waiter_.poller(), collector_),
@@ -65,7 +65,8 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
   figures_.reserve(memory_.segments);
   ledger_.reset(memory_.slots.size(), config_.out_of_order);
   config_.epoch_batches = order_->count_batches();
-  if (const auto* const sampler = order_->sampler(); sampler != nullptr && *sampler->rank_warning() != '\0') {
+  const auto* const sampler = order_->sampler();
+  if (sampler != nullptr && *sampler->rank_warning() != '\0') {
     Error warning;
     (void)warning.fail(FEEDLANE_OK, "{}", sampler->rank_warning());
     events_.push(FEEDLANE_EVENT_WARNING, warning);
@@ -78,6 +79,8 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
   ring::SleepFlag* const sleeping = has_workers ? &memory_.segments.trainer_block()->sleeping : nullptr;
   s = waiter_.open(error);
   if (s == FEEDLANE_OK) s = wakeups_.open(waiter_.poller(), sleeping, error);
+  if (s == FEEDLANE_OK && sampler != nullptr && sampler->wake_fd() != 0)
+    s = wakeups_.watch_sampler(waiter_.poller(), sampler->wake_fd(), error);
   if (s == FEEDLANE_OK && pool != nullptr) s = delivery_.use(*pool, error);
   if (s != FEEDLANE_OK || !has_workers) return s;
   waiter_.use(sleeping, ring::FencedBy::publisher, config_.workers + 1);
@@ -129,6 +132,7 @@ void Loader::drop_epoch() {
   waiter_.cancel();
   dispatcher_.abandon_epoch(crew_.size() != 0, delivery_.staging());
   dispatcher_.set_begun(false);
+  wakeups_.ask_sampler();
   stamps_.on_end();
   figures_.end();
 }
@@ -137,6 +141,7 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
   if (!dispatcher_.has_begun())
     return error.fail(FEEDLANE_E_STATE, "call feedlane_loader_begin before feedlane_loader_next");
   const os::Deadline deadline = os::Deadline::after(timeout_ns);
+  wakeups_.ask_sampler();  // also while batches are ready, when nothing waits for its descriptor
   Status s = crew_.size() != 0 ? next_made(deadline, out, error) : inline_.next(deadline, delivery_, out, error);
   if (s == FEEDLANE_END && crew_.size() == 0) s = finish_epoch(deadline, error);
   if (s < 0) events_.note(error);
@@ -189,8 +194,10 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
       stamps_.note_absence();
       return FEEDLANE_TIMEOUT;
     }
-    if (outlet_ != nullptr && dispatcher_.is_out_of_slots())
-      stamps_.end_wait();  // it waits for consumers, not for data
+    // It waits for consumers or for indices, not for data.
+    if ((outlet_ != nullptr && dispatcher_.is_out_of_slots()) || dispatcher_.is_left_to_sampler()) stamps_.end_wait();
+    // It may be long until the next batch finds out that a feeder has lost its consumers.
+    if (outlet_ != nullptr && dispatcher_.is_left_to_sampler() && !outlet_->wants_batches()) return FEEDLANE_AGAIN;
     if (const Status s = wait(deadline, true, error); s != FEEDLANE_OK) return s;
   }
 }
@@ -256,7 +263,8 @@ Status Loader::wait(os::Deadline deadline, bool wants_batch, Error& error) {
   if (outlet_ != nullptr) outlet_->prepare_wait(dispatcher_.lacks_slot());
   const auto has_work = [this] { return has_wake_up_work(); };
   const bool has_begun = dispatcher_.has_begun();
-  if (has_begun && waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
+  // Spinning doesn't notice a sampler's descriptor.
+  if (has_begun && !dispatcher_.is_left_to_sampler() && waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
   os::Deadline first = os::Deadline::never();
   // Checks what another thread may have changed since the call of `obstacle`: if a stream's release ended before the
   // flag was set, it did not ring. With an outlet, `obstacle` has asked it for slots, and they come back as its work.
@@ -301,8 +309,9 @@ bool Loader::has_news() {
 }
 
 Status Loader::poll(Error& error) {
-  if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
+  if (crew_.size() == 0) return dispatcher_.has_begun() && inline_.has_news() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   waiter_.cancel();
+  wakeups_.ask_sampler();
   (void)stamps_.tick();
   stamps_.end_wait();  // the host has work of its own
   if (const Status s = crew_.handle_events(error); s != FEEDLANE_OK) return s;
@@ -312,7 +321,7 @@ Status Loader::poll(Error& error) {
 }
 
 Status Loader::arm(Error& error) {
-  if (crew_.size() == 0) return dispatcher_.has_begun() ? FEEDLANE_AGAIN : FEEDLANE_OK;
+  if (crew_.size() == 0) return dispatcher_.has_begun() && inline_.has_news() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   crew_.look();
   const bool wants_batches = outlet_ == nullptr || outlet_->wants_batches();
   // Before the deadlines are computed, because this check may find a shortage, which gives the outlet a deadline.
@@ -333,7 +342,7 @@ Status Loader::arm(Error& error) {
   }
   if (!dispatcher_.has_begun()) return s;
   (void)stamps_.tick();
-  stamps_.begin_wait();  // the host sleeps, until it calls next or poll
+  if (!dispatcher_.is_left_to_sampler()) stamps_.begin_wait();  // the host sleeps, until it calls next or poll
   return s;
 }
 

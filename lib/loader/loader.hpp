@@ -72,6 +72,7 @@ class Loader final : public Source {
   // ---- shared ----
 
   // Delivers batches to consumers through `outlet`, which must outlive the loader's use. Called before the first epoch.
+  // `next` then also returns AGAIN: it waits for a live sampler, and the outlet wants no batches.
   Status use(Outlet& outlet, Error& error);
   // Sleeps until something happens here or at the outlet. OK, TIMEOUT, INTERRUPTED, E_OS.
   Status attend(os::Deadline deadline, Error& error);

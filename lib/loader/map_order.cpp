@@ -101,7 +101,7 @@ Status MapOrder::pull(Error& error) {
   std::uint64_t got = 0;
   indices_.resize(cap);
   const Status s = sampler_->next(indices_.data(), cap, got, error);
-  if (s < 0) return s;
+  if (s < 0 || s == FEEDLANE_AGAIN) return s;
   if (s != FEEDLANE_END && got == 0)
     return error.refuse(FEEDLANE_E_ARGUMENT, "sampler", 0, 1, "the sampler yielded no indices for batch {}",
                         next_batch_);

@@ -70,8 +70,8 @@ class Order {
     drawn_.slot = slot;
     drawn_.has_slot = true;
   }
-  // Determines the next batch, or sets is_exhausted if none is left. After a failure, the next draw continues at the
-  // point of failure.
+  // Determines the next batch, or sets is_exhausted if none is left. AGAIN: a live sampler has too few indices now.
+  // After that or a failure, the next draw continues at this point.
   virtual Status draw(Error& error) = 0;
   // Adds the drawn batch to the ledger.
   const Entry& add_drawn(Ledger& ledger);

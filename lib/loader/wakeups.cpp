@@ -15,6 +15,7 @@ namespace {
 // These tags differ from those of workers: see supervisor::Tag.
 constexpr std::uint64_t event_tag = UINT64_MAX;
 constexpr std::uint64_t timer_tag = UINT64_MAX - 1;
+constexpr std::uint64_t sampler_tag = UINT64_MAX - 3;
 
 }  // namespace
 
@@ -25,6 +26,25 @@ Status Wakeups::open(os::Poller& poller, const ring::SleepFlag* sleeping, Error&
   if (s != FEEDLANE_OK || sleeping == nullptr) return s;
   s = os::create_timer(timer_, error);
   return s == FEEDLANE_OK ? poller.add(timer_.get(), timer_tag, error) : s;
+}
+
+Status Wakeups::watch_sampler(os::Poller& poller, int fd, Error& error) {
+  poller_ = &poller;
+  sampler_fd_ = fd;
+  const Status s = poller.add_once(fd, sampler_tag, error);
+  watches_sampler_ = s == FEEDLANE_OK;
+  if (s == FEEDLANE_OK || (error.os_errno != EBADF && error.os_errno != EPERM)) return s;
+  return error.refuse(FEEDLANE_E_ARGUMENT, "callbacks.wake_fd", fd, 0,
+                      "callbacks.wake_fd is {}, which is {}: pass an eventfd, timerfd, epoll, pipe, socket or inotify "
+                      "descriptor",
+                      fd, error.os_errno == EBADF ? "not open" : "a file that epoll cannot watch");
+}
+
+Status Wakeups::await_sampler(Error& error) {
+  if (!watches_sampler_)
+    if (const Status s = poller_->watch_again(sampler_fd_, sampler_tag, error); s != FEEDLANE_OK) return s;
+  watches_sampler_ = awaits_sampler_ = true;
+  return FEEDLANE_OK;
 }
 
 void Wakeups::interrupt() {
@@ -55,6 +75,10 @@ Status Wakeups::set_alarm(os::Deadline deadline, Error& error) { return os::set_
 
 bool Wakeups::handle(const os::Poller::Event& event) {
   if (event.tag == outlet_tag) return true;
+  if (event.tag == sampler_tag) {
+    watches_sampler_ = awaits_sampler_ = false;
+    return true;
+  }
   if (event.tag != event_tag && event.tag != timer_tag) return false;
   os::drain_event((event.tag == event_tag ? event_ : timer_).get());
   return true;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What wakes the loader's thread in addition to its workers: interruptions, releases, the end of a copy, `close`.
+// What wakes the loader's thread in addition to its workers: interruptions, releases, the end of a copy, a live
+// sampler, `close`.
 #pragma once
 
 #include <atomic>
@@ -25,10 +26,20 @@ class Wakeups {
   void interrupt();
   // Any thread: ends the current wait and all later ones.
   void close();
-  // Any thread: the loader's wait may be over. Inline, only wait_for_release waits, and this does not wake it.
+  // Any thread: the loader's wait may be over. Inline, only wait_for_event waits, and this does not wake it.
   void wake();
-  // Like `wake`, and wakes wait_for_release too.
+  // Like `wake`, and wakes wait_for_event too.
   void wake_inline_too();
+
+  // ---- a live sampler; the loader's thread ----
+
+  // `fd`: its descriptor, which must stay open. E_ARGUMENT: epoll cannot watch it.
+  Status watch_sampler(os::Poller& poller, int fd, Error& error);
+  // It has no indices now. From now on its descriptor is reported when it is readable, even if it already is.
+  Status await_sampler(Error& error);
+  // It may have indices, or has not been asked since a call began.
+  void ask_sampler() { awaits_sampler_ = false; }
+  [[nodiscard]] bool awaits_sampler() const { return awaits_sampler_; }
 
   // ---- the loader's thread ----
 
@@ -51,6 +62,10 @@ class Wakeups {
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> closed_{false};
   bool is_ending_for_good_ = false;
+  bool awaits_sampler_ = false;
+  bool watches_sampler_ = false;  // its descriptor has not been reported since await_sampler
+  int sampler_fd_ = 0;
+  os::Poller* poller_ = nullptr;  // that watches sampler_fd_
   const ring::SleepFlag* sleeping_ = nullptr;
   os::Fd event_;
   os::Fd timer_;

@@ -38,19 +38,29 @@ Status Poller::open(Error& error) {
   return epoll_ ? FEEDLANE_OK : error.os(errno, "epoll_create1");
 }
 
-Status Poller::add(int fd, std::uint64_t tag, Error& error) { return add(fd, tag, EPOLLIN, error); }
+Status Poller::add(int fd, std::uint64_t tag, Error& error) { return control(EPOLL_CTL_ADD, fd, tag, EPOLLIN, error); }
 
 // Every write to an eventfd is an edge, whatever the counter's value, and at any value an eventfd is readable, writable
 // or both. So no ring is lost.
 Status Poller::add_bell(int fd, std::uint64_t tag, Error& error) {
-  return add(fd, tag, EPOLLIN | EPOLLOUT | EPOLLET, error);
+  return control(EPOLL_CTL_ADD, fd, tag, EPOLLIN | EPOLLOUT | EPOLLET, error);
 }
 
-Status Poller::add(int fd, std::uint64_t tag, std::uint32_t conditions, Error& error) {
+Status Poller::add_once(int fd, std::uint64_t tag, Error& error) {
+  return control(EPOLL_CTL_ADD, fd, tag, EPOLLIN | EPOLLONESHOT, error);
+}
+
+// The kernel checks the descriptor now, so one that became readable before is reported too.
+Status Poller::watch_again(int fd, std::uint64_t tag, Error& error) {
+  return control(EPOLL_CTL_MOD, fd, tag, EPOLLIN | EPOLLONESHOT, error);
+}
+
+Status Poller::control(int operation, int fd, std::uint64_t tag, std::uint32_t conditions, Error& error) {
   epoll_event event{};
   event.events = conditions;
   event.data.u64 = tag;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return error.os(errno, "epoll_ctl add of {}", fd);
+  if (::epoll_ctl(epoll_.get(), operation, fd, &event) != 0)
+    return error.os(errno, "epoll_ctl {} of {}", operation == EPOLL_CTL_ADD ? "add" : "mod", fd);
   return FEEDLANE_OK;
 }
 

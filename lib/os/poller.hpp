@@ -24,6 +24,9 @@ class Poller {
   Status add(int fd, std::uint64_t tag, Error& error);
   // Adds an eventfd for ring_event. It is reported once at first, and then once after one or more rings.
   Status add_bell(int fd, std::uint64_t tag, Error& error);
+  // Adds a descriptor of the user, which is reported once when it is readable, and once more after each `watch_again`.
+  Status add_once(int fd, std::uint64_t tag, Error& error);
+  Status watch_again(int fd, std::uint64_t tag, Error& error);
   void remove(int fd);
   [[nodiscard]] int fd() const { return epoll_.get(); }
   // Whether a wait would return at once. An edge-triggered poll of fd() doesn't report earlier events.
@@ -33,7 +36,7 @@ class Poller {
   Status wait(Deadline deadline, std::span<Event> events, std::size_t& count, Error& error);
 
  private:
-  Status add(int fd, std::uint64_t tag, std::uint32_t conditions, Error& error);
+  Status control(int operation, int fd, std::uint64_t tag, std::uint32_t conditions, Error& error);
   Fd epoll_;
 };
 

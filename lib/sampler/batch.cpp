@@ -30,6 +30,7 @@ class Batch final : public Sampler {
     return indices < 0 ? -1 : indices / rows_ + (indices % rows_ != 0 && !drop_last_ ? 1 : 0);
   }
   [[nodiscard]] std::int64_t batch_rows() const override { return rows_; }
+  [[nodiscard]] int wake_fd() const override { return inner_->wake_fd(); }
   [[nodiscard]] bool seekable() const override { return inner_->seekable(); }
   Status save(std::int64_t position, std::vector<std::byte>& out, Error& error) const override;
   Status load(std::span<const std::byte> state, Error& error) override;
@@ -56,7 +57,7 @@ Status Batch::next(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got,
   if (s != FEEDLANE_OK) return s;
   if (!ended_) {
     s = inner_->next(indices, static_cast<std::uint64_t>(rows_), got, error);
-    if (s < 0) return s;
+    if (s < 0 || s == FEEDLANE_AGAIN) return s;
     ended_ = s == FEEDLANE_END || got < static_cast<std::uint64_t>(rows_);
     if (ended_ && drop_last_) got = 0;
   }

@@ -2,6 +2,7 @@
 // The sampler that calls user-defined callbacks.
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 
 #include "base/versioned.hpp"
@@ -26,15 +27,15 @@ class Callbacks {
   void adopt() { adopted_ = true; }
   [[nodiscard]] const feedlane_sampler_callbacks& table() const { return table_; }
 
-  // Calls `f` with the table and a fresh error struct. `positive` is the only positive return value that is allowed.
+  // Calls `f` with the table and a fresh error struct. Returns the positive statuses in `allowed`, and refuses others.
   template <class F>
-  Status call(const char* name, Status positive, Error& error, F&& f) {
+  Status call(const char* name, std::initializer_list<Status> allowed, Error& error, F&& f) {
     feedlane_error report;
     feedlane_init(&report, sizeof report);
     report.detail = detail_.data();
     report.detail_cap = detail_.size();
     const Status s = f(table_, &report);
-    if (s == FEEDLANE_OK || s == positive) return s;
+    if (s == FEEDLANE_OK || std::find(allowed.begin(), allowed.end(), s) != allowed.end()) return s;
     return translate(name, s, report, error);
   }
 
@@ -68,6 +69,7 @@ class Custom final : public Sampler {
     return callbacks_->table().length > 0 ? callbacks_->table().length : -1;
   }
   [[nodiscard]] std::int64_t batch_rows() const override { return callbacks_->table().batch_rows; }
+  [[nodiscard]] int wake_fd() const override { return callbacks_->table().wake_fd; }
   [[nodiscard]] bool seekable() const override { return false; }
   Status save(std::int64_t position, std::vector<std::byte>& out, Error& error) const override;
   Status load(std::span<const std::byte> state, Error& error) override;
@@ -84,7 +86,8 @@ class Custom final : public Sampler {
   std::uint64_t seed_ = 0;
   bool started_ = false;
   bool ended_ = false;
-  std::vector<std::int64_t> kept_;  // indices received before `next` failed; the following call returns them first
+  // Indices received before `next` failed or had no more; the following call returns them first.
+  std::vector<std::int64_t> kept_;
 };
 
 Status Custom::restart(std::int64_t epoch, std::uint64_t seed, Error& error) {
@@ -93,7 +96,7 @@ Status Custom::restart(std::int64_t epoch, std::uint64_t seed, Error& error) {
   epoch_ = epoch;
   seed_ = seed;
   if (callbacks_->table().restart != nullptr) {
-    const Status s = callbacks_->call("callbacks.restart", FEEDLANE_OK, error, [&](const auto& table, auto* report) {
+    const Status s = callbacks_->call("callbacks.restart", {}, error, [&](const auto& table, auto* report) {
       return table.restart(table.user_data, epoch, seed, report);
     });
     if (s != FEEDLANE_OK) return s;
@@ -103,11 +106,11 @@ Status Custom::restart(std::int64_t epoch, std::uint64_t seed, Error& error) {
   return FEEDLANE_OK;
 }
 
-// One call of the user's `next`: at least one index, or END.
+// One call of the user's `next`: at least one index, END or AGAIN.
 Status Custom::pull(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got, Error& error) {
   constexpr const char* name = "callbacks.next";
   got = 0;
-  const Status s = callbacks_->call(name, FEEDLANE_END, error, [&](const auto& table, auto* report) {
+  const Status s = callbacks_->call(name, {FEEDLANE_END, FEEDLANE_AGAIN}, error, [&](const auto& table, auto* report) {
     return table.next(table.user_data, indices, cap, &got, report);
   });
   if (s < 0) return s;
@@ -115,11 +118,16 @@ Status Custom::pull(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got
   if (got > cap)
     return error.refuse(FEEDLANE_E_ARGUMENT, name, found, cap, "{} wrote {} indices, but there was room for only {}",
                         name, got, cap);
-  if ((got == 0) != (s == FEEDLANE_END))
-    return error.refuse(
-        FEEDLANE_E_ARGUMENT, name, found, s == FEEDLANE_END ? 0 : 1,
-        "{} returned {} with {} indices: FEEDLANE_END must come with 0 indices, and FEEDLANE_OK with at least 1", name,
-        feedlane_status_name(s), got);
+  if ((got == 0) != (s != FEEDLANE_OK))
+    return error.refuse(FEEDLANE_E_ARGUMENT, name, found, s != FEEDLANE_OK ? 0 : 1,
+                        "{} returned {} with {} indices: FEEDLANE_END and FEEDLANE_AGAIN must come with 0 indices, and "
+                        "FEEDLANE_OK with at least 1",
+                        name, feedlane_status_name(s), got);
+  if (s == FEEDLANE_AGAIN && wake_fd() == 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "callbacks.wake_fd", 0, 1,
+                        "{} returned FEEDLANE_AGAIN, but callbacks.wake_fd is 0: set it to a descriptor that becomes "
+                        "readable when there are indices",
+                        name);
   return s;
 }
 
@@ -138,7 +146,7 @@ Status Custom::next(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got
   while (!ended_ && got < wanted) {
     std::uint64_t part = 0;
     s = pull(indices + got, wanted - got, part, error);
-    if (s < 0) {
+    if (s < 0 || s == FEEDLANE_AGAIN) {
       kept_.assign(indices, indices + got);
       got = 0;
       return s;
@@ -156,7 +164,7 @@ Status Custom::save_own(std::vector<std::byte>& own, Error& error) const {
   for (int attempt = 0;; attempt++) {
     std::uint64_t bytes = 0;
     bool too_small = false;
-    const Status s = callbacks_->call(name, FEEDLANE_OK, error, [&](const auto& table, auto* report) {
+    const Status s = callbacks_->call(name, {}, error, [&](const auto& table, auto* report) {
       const Status answer = table.save(table.user_data, own.data(), own.size(), &bytes, report);
       too_small = answer == FEEDLANE_E_LIMIT && bytes > own.size();
       return too_small ? FEEDLANE_OK : answer;
@@ -179,7 +187,8 @@ Status Custom::save(std::int64_t, std::vector<std::byte>& out, Error& error) con
                         "this custom sampler has no callback `save`: its state can't be saved");
   if (!kept_.empty())
     return error.fail(FEEDLANE_E_STATE,
-                      "cannot save: callbacks.next failed after it wrote {} indices; call feedlane_sampler_next first",
+                      "cannot save: {} indices are kept, because callbacks.next failed or returned FEEDLANE_AGAIN; "
+                      "call feedlane_sampler_next until it returns them",
                       kept_.size());
   std::vector<std::byte> own;
   const Status s = save_own(own, error);
@@ -205,7 +214,7 @@ Status Custom::load(std::span<const std::byte> state, Error& error) {
   const bool ended = more.u32() != 0;
   const auto own = more.blob();
   if (!more.ok() || more.left() != 0) return refuse_damaged(error);
-  s = callbacks_->call("callbacks.load", FEEDLANE_OK, error, [&](const auto& table, auto* report) {
+  s = callbacks_->call("callbacks.load", {}, error, [&](const auto& table, auto* report) {
     return table.load(table.user_data, own.data(), own.size(), report);
   });
   if (s == FEEDLANE_OK) ended_ = ended;
@@ -228,6 +237,10 @@ Status make_custom(const feedlane_sampler_config& config, const Sampler*, const 
     return error.refuse(FEEDLANE_E_ARGUMENT, "callbacks.batch_rows", callbacks.batch_rows,
                         callbacks.batch_rows < 0 ? 0 : most, "callbacks.batch_rows is {}: must be between 0 and {}",
                         callbacks.batch_rows, most);
+  if (callbacks.wake_fd < 0)
+    return error.refuse(FEEDLANE_E_ARGUMENT, "callbacks.wake_fd", callbacks.wake_fd, 0,
+                        "callbacks.wake_fd is {}: must be a descriptor above 0; 0 means that the sampler is not live",
+                        callbacks.wake_fd);
   auto shared = std::make_shared<Callbacks>(callbacks);
   out = std::make_unique<Custom>(shared);
   shared->adopt();

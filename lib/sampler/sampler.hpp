@@ -23,12 +23,15 @@ class Sampler {
   [[nodiscard]] virtual std::unique_ptr<Sampler> clone() const = 0;
   // `seed` is the loader's base seed; only custom samplers use it.
   virtual Status restart(std::int64_t epoch, std::uint64_t seed, Error& error) = 0;
-  // Up to `cap` indices, fewer only at the end (batch samplers: one batch). END if none is left.
+  // Up to `cap` indices, fewer only at the end (batch samplers: one batch). END if none is left. AGAIN if a live sampler
+  // has too few now; it keeps them.
   virtual Status next(std::int64_t* indices, std::uint64_t cap, std::uint64_t& got, Error& error) = 0;
   // Number of indices in an epoch, or of batches for a batch sampler; -1: unknown.
   [[nodiscard]] virtual std::int64_t length() const = 0;
   // > 0 for a batch sampler: each `next` returns one batch of at most this many indices, and `cap` must not be less.
   [[nodiscard]] virtual std::int64_t batch_rows() const { return 0; }
+  // > 0: a live sampler, and the descriptor that is readable when it may have indices after AGAIN.
+  [[nodiscard]] virtual int wake_fd() const { return 0; }
 
   // Positions in the order that all ranks share: index k is at first + k * stride. Seeds are derived from the
   // positions, so a sample is augmented in the same way on any rank.

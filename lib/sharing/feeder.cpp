@@ -106,6 +106,7 @@ Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
     if (spare_error_ == nullptr) spare_error_ = std::make_shared<Error>();
     feedlane_batch batch;
     const Status s = loader_->next(deadline.remaining_ns(), batch, error);
+    if (s == FEEDLANE_AGAIN) continue;
     if (s == FEEDLANE_END) {
       finish_epoch();
       return s;

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <memory>
+#include <optional>
 #include <stdexcept>
 
 #include "support/make_sampler.hpp"
@@ -67,7 +68,7 @@ struct Answers {
   }
   // What a sampler of it then says.
   void check_next(std::int32_t answer, std::uint64_t indices, std::int32_t expected, std::int64_t found,
-                  std::int64_t needed) {
+                  std::int64_t needed, const std::string& argument = "callbacks.next") {
     status = answer;
     got = indices;
     feedlane_sampler* s = nullptr;
@@ -78,7 +79,7 @@ struct Answers {
     std::uint64_t n = 0;
     CHECK(feedlane_sampler_next(s, room, 4, &n, &e) == expected);
     if (expected < 0) {
-      CHECK(std::string(e.argument) == "callbacks.next");
+      CHECK(std::string(e.argument) == argument);
       CHECK(e.found == found);
       CHECK(e.needed == needed);
       CHECK(std::string(e.text).find("callbacks.next") != std::string::npos);
@@ -219,6 +220,55 @@ TEST_CASE("an invalid result of a custom sampler's next is refused with E_ARGUME
   a.check_next(FEEDLANE_E_OS, 1, FEEDLANE_E_OS, 0, 0);
   a.check_next(FEEDLANE_END, 0, FEEDLANE_END, 0, 0);
   CHECK_MESSAGE(a.dropped == 8, "each sampler is dropped once");
+}
+
+// promise: sampler-live-refused
+TEST_CASE("AGAIN with indices or without a descriptor is refused with E_ARGUMENT, and so is a negative descriptor") {
+  Answers a;
+  a.check_next(FEEDLANE_AGAIN, 0, FEEDLANE_E_ARGUMENT, 0, 1, "callbacks.wake_fd");
+  a.table.wake_fd = 1;
+  a.check_next(FEEDLANE_AGAIN, 1, FEEDLANE_E_ARGUMENT, 1, 0);
+  a.check_next(FEEDLANE_AGAIN, 0, FEEDLANE_AGAIN, 0, 0);
+  a.table.wake_fd = -1;
+  feedlane_sampler* s = nullptr;
+  feedlane_error e;
+  feedlane_init(&e, sizeof e);
+  CHECK(custom_sampler(&a.table, &s, &e) == FEEDLANE_E_ARGUMENT);
+  CHECK(std::string(e.argument) == "callbacks.wake_fd");
+  CHECK(e.found == -1);
+}
+
+// promise: sampler-live-batches
+TEST_CASE("a live sampler keeps its indices until there are as many as requested; a state can't have them") {
+  struct Live {
+    std::optional<std::size_t> next(std::span<std::int64_t> indices) {
+      if (waiting->empty()) return std::nullopt;
+      indices[0] = waiting->back();
+      waiting->pop_back();
+      return 1;
+    }
+    [[nodiscard]] int wake_fd() const { return 1; }
+    [[nodiscard]] std::vector<std::byte> save() const { return {}; }
+    void load(std::span<const std::byte>) {}
+    std::shared_ptr<Indices> waiting = std::make_shared<Indices>();
+  };
+  const Live live;
+  Sampler s = Sampler::custom(live);
+  Indices two(2);
+  CHECK(s.next(two) == 0);
+  CHECK_NOTHROW((void)s.save());
+  *live.waiting = {7};
+  CHECK(s.next(two) == 0);
+  try {
+    (void)s.save();
+    FAIL("an index is kept");
+  } catch (const feedlane::Error& e) {
+    CHECK(e.code() == FEEDLANE_E_STATE);
+  }
+  *live.waiting = {8};
+  CHECK(s.next(two) == 2);
+  CHECK(two == Indices{7, 8});
+  CHECK_NOTHROW((void)s.save());
 }
 
 // promise: sampler-custom-indices

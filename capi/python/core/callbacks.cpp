@@ -57,7 +57,7 @@ std::int32_t next_indices(void* user_data, std::int64_t* indices, std::uint64_t 
   std::memcpy(indices, buffer.buf, count * sizeof(std::int64_t));
   *got = count;
   PyBuffer_Release(&buffer);
-  return FEEDLANE_OK;
+  return count == 0 ? FEEDLANE_AGAIN : FEEDLANE_OK;
 }
 
 // ---- a data set without workers ----
@@ -102,6 +102,8 @@ feedlane_sampler_callbacks callbacks_over(PyObject* target) {
   callbacks.next = next_indices;
   const Ref rows(PyObject_GetAttrString(target, "rows"));
   if (!rows || !from_python(rows.get(), "rows", callbacks.batch_rows)) return {};
+  const Ref wake_fd(PyObject_GetAttrString(target, "wake_fd"));
+  if (!wake_fd || !from_python(wake_fd.get(), "wake_fd", callbacks.wake_fd)) return {};
   return callbacks;
 }
 

@@ -174,7 +174,8 @@ PyObject* make_sampler(PyTypeObject*, PyObject* args, PyObject* keywords) {
 PyMethodDef sampler_methods[] = {
     {"restart", exclusive<restart>, METH_O, "restart(epoch: int): from the first index of this epoch."},
     {"next", exclusive<next_indices>, METH_O,
-     "next(cap: int) -> list of up to `cap` indices, one batch of a batch sampler; None at the end."},
+     "next(cap: int) -> list of up to `cap` indices, one batch of a batch sampler; None at the end. Empty: a live\n"
+     "sampler has too few now."},
     {"length", exclusive<length>, METH_NOARGS, "length() -> indices or batches of an epoch; -1: unknown."},
     {"config_layout", config_layout, METH_NOARGS | METH_STATIC,
      "config_layout() -> {name: (offset, bytes)} of the members that are numbers"},
@@ -187,8 +188,8 @@ PyType_Slot sampler_slots[] = {
     {Py_tp_doc,
      const_cast<char*>("Sampler(kind, **members): a feedlane_sampler. kind, members: of feedlane_sampler_config.\n"
                        "indices, lengths, from_: buffers of int64; weights: of float64; inner: a Sampler;\n"
-                       "callbacks: an object with restart(), draw(cap), failed(exception) and rows, see\n"
-                       "callbacks.cpp. One thread at a time.")},
+                       "callbacks: an object with restart(), draw(cap), failed(exception), rows and wake_fd,\n"
+                       "see callbacks.cpp. One thread at a time.")},
     {0, nullptr}};
 PyType_Spec sampler_spec = {"feedlane._core.Sampler", sizeof(Sampler), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
                             sampler_slots};

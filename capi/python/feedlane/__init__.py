@@ -24,6 +24,7 @@ if not _absent:
     from .feeding import ConsumerStats as ConsumerStats, Place as Place
     from .image_folder import ImageFolder as ImageFolder
     from .iteration import Batches as Batches, Event as Event
+    from .live import Live as Live
     from .loader import Loader as Loader
     from .maker import (WorkerInfo as WorkerInfo, get_shard as get_shard, get_worker_info as get_worker_info,
                         sample_seed as sample_seed)

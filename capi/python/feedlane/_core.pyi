@@ -203,8 +203,8 @@ class Sampler:
     def restart(self, epoch: int, /) -> None:
         """Starts this epoch from its first index. Raises SampleError if a callback raised."""
     def next(self, cap: int, /) -> list[int] | None:
-        """Returns up to `cap` indices; of a batch sampler, one batch. None: the epoch has ended. Raises SampleError if a
-        callback raised."""
+        """Returns up to `cap` indices; of a batch sampler, one batch. None: the epoch has ended. Empty: a live sampler has too
+        few now. Raises SampleError if a callback raised."""
     def length(self) -> int:
         """Returns the number of indices, or batches, in an epoch; -1: unknown."""
     @staticmethod

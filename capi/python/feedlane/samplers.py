@@ -94,17 +94,22 @@ class Sampler:
         return exception
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the indices, or batches of them as lists. Raises StateError if another iteration has begun since."""
+        """Yields the indices, or batches of them as lists, and None when a live sampler has none now. Raises StateError if another
+        iteration has begun since."""
         self._turn += 1
         turn = self._turn
         self._run(self.handle.restart, self.epoch)
+        # A live sampler keeps indices until it has as many as requested.
+        wanted = self.batch_rows or (1 if self.python is not None and self.python.wake_fd else 4096)
         while True:
             if turn != self._turn:
                 raise errors.make(_core.E_STATE, "another iteration over this sampler has begun")
-            indices = self._run(self.handle.next, self.batch_rows or 4096)
+            indices = self._run(self.handle.next, wanted)
             if indices is None:
                 return
-            if self.batch_rows:
+            if not indices:
+                yield None
+            elif self.batch_rows:
                 yield indices
             else:
                 yield from indices
@@ -210,11 +215,14 @@ class _Iterated:
         self._iterable, self._batches = iterable, batches
         self._iterator: Iterator[Any] = iter(())
         self._begin: Callable[[], Iterator[Any]] | None = None  # set by `start`
+        self._is_idle = False  # the iterable has yielded None
         self.interruption: BaseException | None = None  # a KeyboardInterrupt or SystemExit not raised in the loop yet
         # Its exception in this epoch. A generator ends when it raises, which would look like the end of the epoch.
         self.reason: BaseException | None = None
         self.says_rows = bool(getattr(iterable, "batch_size", None))
         self.rows: int = 0 if not batches else iterable.batch_size if self.says_rows else _LARGEST_BATCH
+        # Of a live iterable, which yields None if it has no index now.
+        self.wake_fd: int = iterable.fileno() if hasattr(iterable, "fileno") else 0
 
     def __len__(self) -> int:
         return len(self._iterable)
@@ -252,11 +260,13 @@ class _Iterated:
         self._iterator = iter(self._iterable) if begin is None else begin()
 
     def draw(self, cap: int) -> array.array[int] | None:
-        """Returns up to `cap` indices; of a batch sampler, one batch. None: the epoch has ended."""
+        """Returns up to `cap` indices; of a batch sampler, one batch. None: the epoch has ended. Empty: there are none now."""
         if self.reason is not None:
             raise self.reason
         if self._batches:
             for rows in self._iterator:
+                if rows is None and self.wake_fd:
+                    return _integers(())
                 drawn = _integers(rows)
                 if not drawn:
                     raise ValueError(f"the batch sampler {type(self._iterable).__name__} yielded an empty batch")
@@ -266,13 +276,22 @@ class _Iterated:
                 return drawn
             return None
         drawn = _integers(())
+        found = itertools.islice(self._iterator, cap)
+        self._is_idle = False
         try:
-            drawn.extend(itertools.islice(self._iterator, cap))
+            drawn.extend(self._until_none(found) if self.wake_fd else found)
         except BaseException as reason:
             if not drawn:
                 raise
             self._keep(reason)  # raised after the indices before it are used up
-        return drawn or None
+        return drawn if drawn or self._is_idle else None
+
+    def _until_none(self, found: Iterator[int | None]) -> Iterator[int]:
+        for index in found:
+            if index is None:
+                self._is_idle = True
+                return
+            yield index
 
 
 def _integers(iterable: Iterable[Any]) -> array.array[int]:
@@ -288,8 +307,9 @@ def _raise(reason: BaseException) -> NoReturn:
 
 
 def of(iterable: Iterable[Any], batches: bool = False) -> Sampler:
-    """Makes a sampler over any object that yields indices, or lists of them (`batches`). A Sampler is returned unchanged.
-    Raises ValueError for a Sampler of single indices if `batches` is set."""
+    """Makes a sampler over any object that yields indices, or lists of them (`batches`). A Sampler is returned unchanged. An object
+    with a method `fileno` is live: it may yield None, which means that it has nothing now, and is continued when that descriptor
+    is readable, or earlier; see live.Live. Raises ValueError for a Sampler of single indices if `batches` is set."""
     if isinstance(iterable, Sampler):
         if batches and not iterable.batch_rows:
             raise ValueError("batch_sampler must yield batches, not single indices")

@@ -80,6 +80,23 @@ TEST_CASE("one wait returns all ready descriptors, each with its tag, until they
   CHECK(set.tags() == std::vector<std::uint64_t>{UINT64_MAX});
 }
 
+TEST_CASE("a descriptor that is added once is reported once per watch, also if it was readable before the watch") {
+  Set set;
+  const Fd event = make_event();
+  CHECK(set.poller.add_once(event.get(), 7, set.error) == FEEDLANE_OK);
+  for (int watch = 0; watch < 2; watch++) {
+    CHECK(set.wait(Deadline::after(0)) == FEEDLANE_TIMEOUT);
+    os::signal_event(event.get());
+    for (int again = 0; again < 2; again++) {  // it stays readable
+      CHECK(set.wait(Deadline::never()) == FEEDLANE_OK);
+      CHECK(set.tags() == std::vector<std::uint64_t>{7});
+      CHECK(set.wait(Deadline::after(0)) == FEEDLANE_TIMEOUT);
+      CHECK(set.poller.watch_again(event.get(), 7, set.error) == FEEDLANE_OK);
+    }
+    os::drain_event(event.get());
+  }
+}
+
 TEST_CASE("a wait returns at most as many events as the caller has room for; the next wait returns the others") {
   Set set;
   const std::array fds{make_event(), make_event(), make_event()};

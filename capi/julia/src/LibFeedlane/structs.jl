@@ -172,6 +172,8 @@ struct feedlane_sampler_callbacks
     drop::Ptr{Cvoid}
     length::Int64
     batch_rows::Int64
+    wake_fd::Int32
+    reserved::Int32
 end
 
 struct feedlane_sampler_config

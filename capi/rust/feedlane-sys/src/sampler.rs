@@ -59,6 +59,8 @@ structs! {
         pub drop: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
         pub length: i64,
         pub batch_rows: i64,
+        pub wake_fd: i32,
+        pub reserved: i32,
     }
 
     /// What a sampler yields.

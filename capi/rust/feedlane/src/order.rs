@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! User-defined samplers, and the C callbacks that call them.
 use std::ffi::c_void;
+use std::os::unix::io::{AsRawFd, BorrowedFd};
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard};
 
@@ -23,7 +24,8 @@ pub trait Order: Send + 'static {
     fn restart(&mut self, epoch: i64, seed: u64) -> Result<(), Failure>;
 
     /// Writes the next indices and returns their number, which may be less than the slice's length; 0 at the end of the
-    /// epoch.
+    /// epoch. A live order fails with an [`std::io::Error`] of kind `WouldBlock` if it has no index now. First it reads
+    /// what made its descriptor readable, then it looks for indices.
     fn next(&mut self, indices: &mut [i64]) -> Result<usize, Failure>;
 
     /// Indices in an epoch, or batches if `batch_rows` returns a number. `None`: unknown. Called once.
@@ -33,6 +35,12 @@ pub trait Order: Send + 'static {
 
     /// Each `next` writes one batch of at most this many rows. `None`: `next` does not write batches. Called once.
     fn batch_rows(&self) -> Option<i64> {
+        None
+    }
+
+    /// The descriptor of a live order, open as long as the order exists: `next` is called again when it is readable, or
+    /// earlier. `None`: the order always has indices, or the end. Called once.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
@@ -87,6 +95,7 @@ impl Sampler {
         };
         table.length = zero_if_unknown(order.length(), "length")?;
         table.batch_rows = zero_if_unknown(order.batch_rows(), "batch_rows")?;
+        table.wake_fd = order.wake_fd().map_or(0, |fd| fd.as_raw_fd());
         table.user_data = Box::into_raw(Box::new(Mutex::new(order))).cast();
         let config = Config { kind: sys::FEEDLANE_SAMPLER_CUSTOM, callbacks: &table, ..Config::new() };
         // SAFETY: the library copies the table. Its callbacks are for this user_data, which `drop` frees once.
@@ -132,6 +141,10 @@ unsafe fn order_at<'a, O: Order>(user_data: *mut c_void) -> Result<MutexGuard<'a
     }
 }
 
+fn is_would_block(failure: &Failure) -> bool {
+    failure.downcast_ref::<std::io::Error>().map_or(false, |e| e.kind() == std::io::ErrorKind::WouldBlock)
+}
+
 unsafe extern "C" fn restart_order<O: Order>(
     user_data: *mut c_void,
     epoch: i64,
@@ -157,7 +170,10 @@ unsafe extern "C" fn next_indices<O: Order>(
     unsafe {
         answer(err, sys::FEEDLANE_E_SAMPLE, || {
             let room = slice_at_mut(indices, cap as usize);
-            let made = order_at::<O>(user_data)?.next(room)?;
+            let made = match order_at::<O>(user_data)?.next(room) {
+                Err(failure) if is_would_block(&failure) => return Ok(sys::FEEDLANE_AGAIN),
+                made => made?,
+            };
             if made as u64 > cap {
                 return Err(format!("the order wrote {} indices, but there was room for only {}", made, cap).into());
             }

@@ -309,6 +309,7 @@ impl Sampler {
     }
 
     /// Writes the next indices and returns their number; 0 at the end of the epoch. A batch sampler writes one batch.
+    /// 0 also if a live order has too few indices now; the sampler keeps them.
     pub fn next_indices(&mut self, indices: &mut [i64]) -> Result<usize, Error> {
         let (raw, cap) = (self.raw.as_ptr(), indices.len() as u64);
         let mut got = 0;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Samplers of the user's own.
+use std::io::{Read, Write};
+use std::os::unix::io::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use feedlane::{Dataset, Failure, Loader, Order, Row, Sampler, Status, WorkerInfo};
@@ -185,6 +188,51 @@ fn what_an_order_may_not_say_is_refused() -> Checked {
     let mut sampler = Sampler::custom(Wrong(None, 9))?;
     let beyond = sampler.next_indices(&mut [0; 4]).unwrap_err();
     assert!(beyond.text.contains("wrote 9 indices, but there was room for only 4"), "{}", beyond);
+    Ok(())
+}
+
+/// The bytes of a socket as indices. With `false` it does not name its descriptor.
+struct Bytes(UnixStream, bool);
+
+impl Order for Bytes {
+    fn restart(&mut self, _epoch: i64, _seed: u64) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn next(&mut self, indices: &mut [i64]) -> Result<usize, Failure> {
+        let mut bytes = [0];
+        let made = self.0.read(&mut bytes)?;
+        indices[0] = bytes[0].into();
+        Ok(made)
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.1.then(|| self.0.as_fd())
+    }
+}
+
+#[test]
+fn a_live_order_may_have_no_index_now() -> Checked {
+    let (mut requests, source) = UnixStream::pair()?;
+    source.set_nonblocking(true)?;
+    let sampler = Sampler::custom(Bytes(source, true))?;
+    let mut loader = loader(&sampler)?;
+    let mut epoch = loader.epoch(0)?;
+    for batch in [[7, 8], [9, 9]] {
+        let copy = requests.try_clone()?;
+        let thread = std::thread::spawn(move || (&copy).write_all(&batch));
+        assert_eq!(epoch.next().ok_or("a batch")??.indices(), batch.map(i64::from));
+        thread.join().expect("no panic")?;
+    }
+    requests.write_all(&[1])?;
+    drop(requests);
+    assert_eq!(epoch.next().ok_or("a batch")??.indices(), [1]);
+    assert!(epoch.next().is_none());
+
+    let (_requests, source) = UnixStream::pair()?;
+    source.set_nonblocking(true)?;
+    let refused = Sampler::custom(Bytes(source, false))?.next_indices(&mut [0; 4]).unwrap_err();
+    assert_eq!((refused.status, refused.argument.as_str()), (Status::ARGUMENT, "callbacks.wake_fd"));
     Ok(())
 }
 
