@@ -17,6 +17,7 @@ enum { FEEDLANE_GO_DETAIL_BYTES = 16384 };
 typedef struct feedlane_go_call {
   feedlane_batch batch;
   const feedlane_task *task; /**< of feedlane_worker_next */
+  int32_t committed;         /**< status of feedlane_task_commit */
   feedlane_error err;        /**< err.detail is `detail` */
   char detail[FEEDLANE_GO_DETAIL_BYTES];
 } feedlane_go_call;
@@ -30,6 +31,15 @@ static inline feedlane_go_call *feedlane_go_call_new(void) {
   call->err.detail = call->detail;
   call->err.detail_cap = sizeof call->detail;
   return call;
+}
+
+/** Commits the current task and waits for the next one: one call instead of two, which take Go 40 ns each. The result is
+ *  that of feedlane_worker_next, and has no meaning unless call->committed is 0. */
+static inline int32_t feedlane_go_worker_commit(feedlane_worker *w, uint64_t rows, int64_t timeout_ns,
+                                                feedlane_go_call *call) {
+  call->committed = feedlane_task_commit(call->task, rows, &call->err);
+  if (call->committed != FEEDLANE_OK) return call->committed;
+  return feedlane_worker_next(w, timeout_ns, &call->task, &call->err);
 }
 
 /** Copies of a handle, because destroy functions clear the pointer. */
