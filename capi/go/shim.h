@@ -60,6 +60,34 @@ static inline int32_t feedlane_go_sampler_create(feedlane_sampler_config config,
   return feedlane_sampler_create(&config, out, err);
 }
 
+static inline int32_t feedlane_go_rx_destroy(feedlane_rx *rx) { return feedlane_rx_destroy(&rx); }
+static inline int32_t feedlane_go_tx_destroy(feedlane_tx *tx) { return feedlane_tx_destroy(&tx); }
+static inline int32_t feedlane_go_pool_destroy(feedlane_pool *p) { return feedlane_pool_destroy(&p); }
+
+/** Functions that take streams and device memory as numbers: Go must not have a pointer to them. */
+static inline int32_t feedlane_go_pool_release(feedlane_pool *p, uint64_t token, uintptr_t stream, feedlane_error *err) {
+  return feedlane_pool_release(p, token, (void *)stream, err);
+}
+static inline int32_t feedlane_go_pool_copy(feedlane_pool *p, uintptr_t device, const void *host, uint64_t bytes,
+                                            uintptr_t stream, feedlane_error *err) {
+  return feedlane_pool_copy(p, (void *)device, host, bytes, (void *)stream, err);
+}
+static inline int32_t feedlane_go_batch_release_on(feedlane_loader *l, uint64_t token, uintptr_t stream,
+                                                   feedlane_error *err) {
+  return feedlane_batch_release_on(l, token, (void *)stream, err);
+}
+static inline int32_t feedlane_go_batch_record_stream(feedlane_loader *l, uint64_t token, uintptr_t stream,
+                                                      feedlane_error *err) {
+  return feedlane_batch_record_stream(l, token, (void *)stream, err);
+}
+
+/** Calls the deleter of a DLManagedTensor, if `legacy`, or of a DLManagedTensorVersioned. DLPack fixes its offset. */
+static inline void feedlane_go_dlpack_delete(void *tensor, int32_t legacy) {
+  void (*deleter)(void *) = NULL;
+  memcpy(&deleter, (const char *)tensor + (legacy ? 56 : 16), sizeof deleter);
+  if (deleter != NULL) deleter(tensor);
+}
+
 /** A duplicate for Go's poller, or -1 and errno. */
 static inline int feedlane_go_duplicate(int fd) {
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
