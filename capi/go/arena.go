@@ -206,9 +206,13 @@ func (a *Arena) Stats() (ArenaStats, error) {
 	if status := C.feedlane_arena_get_stats(a.c, &c); status != C.FEEDLANE_OK {
 		return ArenaStats{}, Status(status)
 	}
+	return newArenaStats(&c), nil
+}
+
+func newArenaStats(c *C.feedlane_arena_stats) ArenaStats {
 	return ArenaStats{int(c.owner), uint64(c.bytes), uint64(c.used_bytes), uint64(c.free_bytes), uint64(c.entries),
 		uint64(c.members), uint64(c.leased), uint64(c.waiting), uint64(c.published), uint64(c.evicted), uint64(c.hits),
-		uint64(c.misses), uint64(c.held)}, nil
+		uint64(c.misses), uint64(c.held)}
 }
 
 // Event returns the owner's oldest event that was not read yet: EventConsumerLeft for a member that has ended, has left
@@ -219,4 +223,46 @@ func (a *Arena) Event() (Event, error) {
 	}
 	defer a.leave()
 	return nextEvent(a.c)
+}
+
+// An ArenaMember is a process of an arena, its owner included.
+type ArenaMember struct {
+	PID      int    // as the owner sees it; 0: it has not joined yet
+	Number   int    // Batch.Worker of the entries that it has put; 0: the owner
+	IsCutOff bool   // the owner has cut it off, because it sent an invalid request
+	Held     uint64 // entries that it holds
+	Waiting  uint64 // its requests that wait for memory or for a key
+	Granted  uint64 // bytes of memory that it has for its next puts
+	Hits     uint64 // gets that found their entry
+	Misses   uint64 // gets that did not
+}
+
+// An ArenaInfo is an arena of any process, as its owner saw it when it last served.
+type ArenaInfo struct {
+	ArenaStats               // as in the owner, but Held is 0
+	Members    []ArenaMember // in the order in which they joined
+}
+
+// ReadArena reads arena number nth, from 0, of a process of this user, which is its owner, without its help.
+//   - io.EOF: the process has no such arena.
+//   - ErrPeerDead, ErrOS: see OpenMonitor.
+func ReadArena(pid, nth int) (ArenaInfo, error) {
+	c := C.feedlane_arena_stats{size: C.sizeof_feedlane_arena_stats}
+	members := make([]C.feedlane_arena_member, C.FEEDLANE_MAX_ARENA_PROCESSES)
+	for i := range members {
+		members[i].size = C.sizeof_feedlane_arena_member
+	}
+	var count C.uint64_t
+	err := check(func(err *C.feedlane_error) C.int32_t {
+		return C.feedlane_monitor_arena(C.int64_t(pid), C.int32_t(nth), &c, &members[0], C.uint64_t(len(members)), &count, err)
+	})
+	if err != nil {
+		return ArenaInfo{}, err
+	}
+	info := ArenaInfo{ArenaStats: newArenaStats(&c)}
+	for _, m := range members[:count] {
+		info.Members = append(info.Members, ArenaMember{int(m.pid), int(m.number), m.cut_off != 0, uint64(m.held),
+			uint64(m.waiting), uint64(m.granted_bytes), uint64(m.hits), uint64(m.misses)})
+	}
+	return info, nil
 }

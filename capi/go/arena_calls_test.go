@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strings"
@@ -281,4 +282,39 @@ func TestArenaArm(t *testing.T) {
 	}
 	serving(arena)
 	must(t, command.Wait())
+}
+
+// Any process sees an arena and its members.
+func TestReadArena(t *testing.T) {
+	path := socketPath(t)
+	owner := serving(newArena(t, feedlane.ArenaConfig{Bytes: 3 << 20, Path: path}))
+	member := joinArena(t, path)
+	must(t, member.Put(always, "x", numbersFrom(1, 10)))
+	batch, err := member.Get(always, "x")
+	must(t, err)
+	defer batch.Release()
+	until(t, owner, func(s feedlane.ArenaStats) bool { return s.Published == 1 && s.Leased == 1 })
+	for nth := 0; ; nth++ { // other tests' arenas may be there
+		info, err := feedlane.ReadArena(os.Getpid(), nth)
+		must(t, err)
+		if info.Bytes != 3<<20 {
+			continue
+		}
+		if info.Owner != os.Getpid() || info.Entries != 1 || info.Published != 1 || info.Held != 0 || len(info.Members) != 2 {
+			t.Fatalf("%+v", info)
+		}
+		if m := info.Members[0]; m.PID != os.Getpid() || m.Number != 0 || m.IsCutOff {
+			t.Errorf("%+v", m)
+		}
+		if m := info.Members[1]; m.PID != os.Getpid() || m.Number != batch.Worker() || m.Held != 1 || m.Hits != 1 || m.IsCutOff {
+			t.Errorf("%+v", m)
+		}
+		break
+	}
+	_, err = feedlane.ReadArena(os.Getpid(), 1000)
+	if err != io.EOF {
+		t.Error(err)
+	}
+	_, err = feedlane.ReadArena(1<<30, 0)
+	wants(t, err, feedlane.ErrPeerDead)
 }

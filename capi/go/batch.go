@@ -10,6 +10,8 @@ import "C"
 import (
 	"fmt"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -21,20 +23,33 @@ import (
 // Thread safety: any goroutine, as long as no other one releases the batch at the same time.
 type Batch struct {
 	lease
-	c      C.feedlane_batch
+	c C.feedlane_batch
+}
+
+// A held is a reference to a batch, which the garbage collector releases if the Batch and its Tensors are gone. It is
+// used again for other batches, because setting and clearing a finalizer takes longer than all else in Loader.Next.
+type held struct {
 	loader *C.feedlane_loader // valid as long as the batch is held
+	token  C.uint64_t         // 0: no batch
+	viewed atomic.Bool        // a slice of the batch's memory was handed out
+}
+
+var unused = sync.Pool{New: func() any {
+	h := new(held)
+	runtime.SetFinalizer(h, (*held).finalize)
+	return h
+}}
+
+func (h *held) finalize() {
+	if h.token != 0 && !h.viewed.Load() {
+		C.feedlane_batch_release(h.loader, h.token)
+	}
 }
 
 func newBatch(loader *C.feedlane_loader, c *C.feedlane_batch) *Batch {
-	b := &Batch{c: *c, loader: loader}
-	runtime.SetFinalizer(b, (*Batch).finalize)
-	return b
-}
-
-func (b *Batch) finalize() {
-	if !b.viewed.Load() {
-		_ = b.Release()
-	}
+	h := unused.Get().(*held)
+	h.loader, h.token = loader, c.token
+	return &Batch{lease: lease{held: h}, c: *c}
 }
 
 // collect runs the garbage collector, which may release batches. It returns false if this was done often enough.
@@ -47,25 +62,26 @@ func collect(collections *int) bool {
 	return true
 }
 
-// forget notes that the reference of b has ended. It returns false if that was so before.
-func (b *Batch) forget() bool {
+// forget notes that the reference of b has ended, and returns its loader; nil if that was so before.
+func (b *Batch) forget() *C.feedlane_loader {
 	if b.over.Swap(true) {
-		return false
+		return nil
 	}
-	runtime.SetFinalizer(b, nil)
-	return true
+	h, loader := b.held, b.held.loader
+	h.token = 0
+	h.viewed.Store(false)
+	unused.Put(h)
+	return loader
 }
 
 // Release gives the memory of the batch back to the workers. Do not use slices of it afterwards.
 //   - ErrStale: the batch was already released.
 func (b *Batch) Release() error {
-	if !b.forget() {
+	loader := b.forget()
+	if loader == nil {
 		return refuse(ErrStale, "batch %d of epoch %d was released before", b.Number(), b.Epoch())
 	}
-	if status := C.feedlane_batch_release(b.loader, b.c.token); status != C.FEEDLANE_OK {
-		return Status(status)
-	}
-	return nil
+	return asError(C.feedlane_batch_release(loader, b.c.token))
 }
 
 // Retain returns a second reference to the batch, which must be released separately. Use it to keep a batch after the
@@ -75,12 +91,12 @@ func (b *Batch) Retain() (*Batch, error) {
 	if b.over.Load() {
 		return nil, refuse(ErrStale, "batch %d of epoch %d was released", b.Number(), b.Epoch())
 	}
-	status := C.feedlane_batch_retain(b.loader, b.c.token)
+	status := C.feedlane_batch_retain(b.held.loader, b.c.token)
 	runtime.KeepAlive(b)
 	if status != C.FEEDLANE_OK {
 		return nil, Status(status)
 	}
-	return newBatch(b.loader, &b.c), nil
+	return newBatch(b.held.loader, &b.c), nil
 }
 
 // Epoch returns the epoch as given to Loader.Begin.

@@ -232,7 +232,12 @@ func TestView(t *testing.T) {
 	}()
 	before := append([]int64(nil), labels...)
 	for i := 1; i < batches; i++ {
-		_ = next(t, loader) // forgotten
+		batch := next(t, loader) // forgotten, or released after a view
+		if i%2 == 0 {
+			_, err := feedlane.View[int64](batch.Field("label"))
+			must(t, err)
+			must(t, batch.Release())
+		}
 	}
 	if _, err := loader.Next(context.Background()); err != io.EOF {
 		t.Fatal(err)
@@ -276,5 +281,18 @@ func TestBatch(t *testing.T) {
 			t.Fatal(labels, err)
 		}
 		must(t, other.Release())
+	})
+}
+
+// Scratch memory is zero in each task, whoever makes the batch.
+func TestScratch(t *testing.T) {
+	wanted, err := hashes(newLoader(t, nil), 0)
+	must(t, err)
+	inModes(t, func(t *testing.T, mode func(*feedlane.Config)) {
+		found, err := hashes(newLoader(t, func(c *feedlane.Config) { mode(c); c.WorkerConfig = []byte("scratch") }), 0)
+		must(t, err)
+		if !reflect.DeepEqual(found, wanted) {
+			t.Fatal("the batches differ")
+		}
 	})
 }

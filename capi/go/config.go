@@ -84,6 +84,8 @@ type Config struct {
 	WorkerCPUs  string // Processes: processors for workers: one list for all, "0-15", or one per worker, "0-7;8-15"
 	MemoryNodes string // memory nodes for the batches' memory: one, "1", or several in turn, "0-1"
 	Held        int    // batches that the trainer may hold at once without fewer batches in flight; 0: 1
+	Pinned      *Pool  // registers the batches' memory with the pool's device; nil: no registration
+	Staged      int    // with Pinned: see Loader.RunStager. Number of the pool's buffers, more than Held; 0: off
 
 	// Consumers in other processes, see OpenConsumer and Serve. Such a loader has workers.
 
@@ -150,6 +152,13 @@ func (c *Config) create() (l *C.feedlane_loader, dataset cgo.Handle, err error) 
 	if err := c.fill(to, &m); err != nil {
 		return nil, 0, err
 	}
+	if c.Pinned != nil {
+		if err := c.Pinned.enter(); err != nil {
+			return nil, 0, err
+		}
+		defer c.Pinned.leave()
+		to.pinned = c.Pinned.c
+	}
 	if c.Workers == 0 || c.isIterable() && c.Start == Goroutines {
 		to.dataset, dataset = callbackTable(c.Dataset, &m)
 	}
@@ -214,6 +223,7 @@ func (c *Config) fill(to *C.feedlane_loader_config, m *memory) error {
 	to.slot_bytes = C.uint64_t(c.SlotBytes)
 	to.arena_bytes = C.uint64_t(c.ArenaBytes)
 	to.held = C.int32_t(c.Held)
+	to.staged = C.int32_t(c.Staged)
 	if c.WorkerCPUs != "" {
 		to.worker_cpus = m.string(c.WorkerCPUs)
 	}

@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 )
 
@@ -220,6 +221,31 @@ func (t *Task) NewTensor(i int, full Field) (Tensor, error) {
 		return Tensor{}, err
 	}
 	return t.Tensor(i), nil
+}
+
+// Scratch returns memory for count elements, which are 0, for example to decode into. Only this worker can reach it. It is
+// valid until the task ends, and is then used for other tasks.
+//   - ErrMemory: there is too little memory.
+//   - ErrStale: the task is over.
+func Scratch[T Element](t *Task, count int) ([]T, error) {
+	var zero T
+	switch limit := math.MaxInt / int(unsafe.Sizeof(zero)); {
+	case count < 0 || count > limit:
+		return nil, refuse(ErrArgument, "count is %d: must be 0 to %d", count, limit)
+	case t.over.Load():
+		return nil, refuse(ErrStale, "the task is over")
+	case t.c.worker == nil || count == 0: // inline: Go's memory
+		return make([]T, count), nil
+	}
+	p := C.feedlane_worker_scratch(t.c.worker, C.uint64_t(count)*C.uint64_t(unsafe.Sizeof(zero)), 0)
+	if p == nil {
+		return nil, refuse(ErrMemory, "there is no memory for %d elements of scratch memory", count)
+	}
+	list := unsafe.Slice((*T)(p), count)
+	for i := range list {
+		list[i] = zero
+	}
+	return list, nil
 }
 
 // SetMetadata attaches a copy of bytes to the batch, see Batch.Metadata. The last call replaces earlier ones.

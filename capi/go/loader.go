@@ -309,6 +309,18 @@ func (l *Loader) Poll() (bool, error) {
 	}
 }
 
+// RunStager copies the batches of a loader with Config.Staged into buffers of its pool, until the loader is closed; then it
+// returns nil. Call it in a goroutine, which occupies a thread. Without it, Next waits for Config.StartTimeout and returns
+// ErrPeerDead. An inline loader makes the copies in Next.
+//   - ErrState: the loader is not staged, is inline or is closed, or another goroutine is in RunStager.
+func (l *Loader) RunStager() error {
+	if err := l.enter(); err != nil {
+		return err
+	}
+	defer l.leave()
+	return check(func(err *C.feedlane_error) C.int32_t { return C.feedlane_loader_run_stager(l.c, err) })
+}
+
 // Stop ends the epoch and all workers; Begin starts them again.
 //   - ErrHung: a worker still exists.
 func (l *Loader) Stop() error {

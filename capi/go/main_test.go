@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,6 +82,16 @@ func (n numbers) Get(row *feedlane.Row) error {
 	if err != nil {
 		return err
 	}
+	if n.mode == "scratch" {
+		tensor := x
+		if x, err = scratch(row.Task()); err != nil {
+			return err
+		}
+		defer func() {
+			copy(tensor, x)
+			x[0] = -1 // for the next task, which must not see it
+		}()
+	}
 	if n.mode == "rewritten" {
 		for i := range x {
 			x[i] = -1
@@ -93,6 +104,31 @@ func (n numbers) Get(row *feedlane.Row) error {
 }
 
 var tried = map[int64]bool{} // of a worker process
+
+// scratch returns memory for a sample, and checks what it must be like.
+func scratch(task *feedlane.Task) ([]float32, error) {
+	memory, err := feedlane.Scratch[float32](task, features)
+	if err != nil {
+		return nil, err
+	}
+	for _, value := range memory {
+		if value != 0 {
+			return nil, fmt.Errorf("scratch memory has %v", value)
+		}
+	}
+	if none, err := feedlane.Scratch[int64](task, 0); len(none) != 0 || err != nil {
+		return nil, fmt.Errorf("no elements: %v %v", none, err)
+	}
+	for _, count := range []int{-1, math.MaxInt / 2} {
+		if _, err := feedlane.Scratch[int64](task, count); !errors.Is(err, feedlane.ErrArgument) {
+			return nil, fmt.Errorf("%d elements: %v", count, err)
+		}
+	}
+	if len(memory) != features {
+		return nil, fmt.Errorf("%d elements", len(memory))
+	}
+	return memory, nil
+}
 
 func baseConfig() feedlane.Config {
 	return feedlane.Config{

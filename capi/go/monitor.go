@@ -190,16 +190,7 @@ func newMonitor(open func(out **C.feedlane_monitor, err *C.feedlane_error) C.int
 	var m memory
 	defer m.free()
 	out := (**C.feedlane_monitor)(m.allocate(1, unsafe.Sizeof((*C.feedlane_monitor)(nil))))
-	none := false
-	err := check(func(err *C.feedlane_error) C.int32_t {
-		status := open(out, err)
-		none = status == C.FEEDLANE_END
-		return status
-	})
-	if none {
-		return nil, io.EOF
-	}
-	if err != nil {
+	if err := check(func(err *C.feedlane_error) C.int32_t { return open(out, err) }); err != nil {
 		return nil, err
 	}
 	monitor := &Monitor{c: *out}

@@ -203,12 +203,32 @@ func (m *Monitor) Trace(from uint64) ([]BatchRecord, error) {
 	if info.Trace == 0 {
 		return nil, refuse(ErrState, "Config.Trace is 0, so no trace is recorded")
 	}
-	records := make([]C.feedlane_batch_record, info.Trace)
+	return m.records(C.uint64_t(from), info.Trace)
+}
+
+// Slots returns a record for each slot of the loader, by number: of the batch in it or, if Released is not 0, of the last
+// batch that was there. Task is 0 if the slot has not been used yet. It needs no trace.
+//   - ErrState: the loader is a consumer.
+func (m *Monitor) Slots() ([]BatchRecord, error) {
+	if err := m.enter(); err != nil {
+		return nil, err
+	}
+	defer m.leave()
+	stats, err := m.Stats()
+	if err != nil {
+		return nil, err
+	}
+	return m.records(C.FEEDLANE_SLOTS, int(stats.Slots))
+}
+
+// records returns up to room records of a trace from a sequence on, or of the slots.
+func (m *Monitor) records(from C.uint64_t, room int) ([]BatchRecord, error) {
+	records := make([]C.feedlane_batch_record, room+1) // never empty
 	for i := range records {
 		records[i].size = C.sizeof_feedlane_batch_record
 	}
 	var count C.uint64_t
-	switch status := C.feedlane_monitor_get_trace(m.c, C.uint64_t(from), &records[0], C.uint64_t(info.Trace), &count); status {
+	switch status := C.feedlane_monitor_get_trace(m.c, from, &records[0], C.uint64_t(room), &count); status {
 	case C.FEEDLANE_OK:
 	case C.FEEDLANE_END:
 		return nil, nil
@@ -220,6 +240,41 @@ func (m *Monitor) Trace(from uint64) ([]BatchRecord, error) {
 		list[i] = newBatchRecord(&records[i])
 	}
 	return list, nil
+}
+
+// An ErrorRecord stands for errors or events of one kind whose texts differ only in numbers.
+type ErrorRecord struct {
+	Kind   EventKind     // 0: an error that Next returned
+	Code   Status        // 0: nothing failed
+	Worker int           // worker of the newest occurrence, or -1
+	Batch  int64         // batch of the newest occurrence, or -1
+	Sample int64         // sample of the newest occurrence, or -1
+	Count  uint64        // number of occurrences
+	First  time.Duration // when it occurred first: CLOCK_MONOTONIC
+	Last   time.Duration // when it occurred last
+	Text   string        // the beginning of the newest occurrence's text
+}
+
+// Errors returns the distinct errors of the loader, in the order of first occurrence. The loader keeps 32; another one
+// replaces the error that has not occurred for the longest time.
+func (m *Monitor) Errors() ([]ErrorRecord, error) {
+	if err := m.enter(); err != nil {
+		return nil, err
+	}
+	defer m.leave()
+	var list []ErrorRecord
+	for {
+		c := C.feedlane_error_record{size: C.sizeof_feedlane_error_record}
+		switch status := C.feedlane_monitor_get_error(m.c, C.int32_t(len(list)), &c); status {
+		case C.FEEDLANE_OK:
+			list = append(list, ErrorRecord{EventKind(c.kind), Status(c.code), int(c.worker), int64(c.batch), int64(c.sample),
+				uint64(c.count), time.Duration(c.first_ns), time.Duration(c.last_ns), C.GoString(&c.text[0])})
+		case C.FEEDLANE_END:
+			return list, nil
+		default:
+			return nil, Status(status)
+		}
+	}
 }
 
 // Info returns facts about the loader, and its position in the epoch.

@@ -109,6 +109,69 @@ func checkText(t *testing.T, report string, err error) {
 	}
 }
 
+// Slots shows the batches that are held, without a trace, and the last ones of the other slots.
+func TestSlots(t *testing.T) {
+	inModes(t, func(t *testing.T, mode func(*feedlane.Config)) {
+		loader := newLoader(t, mode)
+		must(t, loader.Begin(0))
+		must(t, next(t, loader).Release())
+		held := next(t, loader)
+		monitor := monitorOf(t, loader)
+		slots, err := monitor.Slots()
+		must(t, err)
+		stats, err := monitor.Stats()
+		must(t, err)
+		found := 0
+		for i, r := range slots {
+			if r.Task != 0 && r.Batch == held.Number() {
+				found++
+				if r.Slot != i || r.Sequence != 0 || r.Stamps != held.Stamps() || r.Rows != rows || r.Released != 0 {
+					t.Errorf("slot %d: %+v, not %+v", i, r, held.Stamps())
+				}
+			}
+		}
+		if found != 1 || uint64(len(slots)) != stats.Slots {
+			t.Errorf("%d of %d slots, not of %d", found, len(slots), stats.Slots)
+		}
+		must(t, held.Release())
+	})
+}
+
+// Errors whose texts differ only in numbers are one record, in the order of first occurrence.
+func TestErrors(t *testing.T) {
+	inModes(t, func(t *testing.T, mode func(*feedlane.Config)) {
+		loader := newLoader(t, func(c *feedlane.Config) { mode(c); c.WorkerConfig = []byte("fail") })
+		monitor := monitorOf(t, loader)
+		if list, err := monitor.Errors(); err != nil || len(list) != 0 {
+			t.Fatal(list, err)
+		}
+		for epoch := int64(0); epoch < 2; epoch++ {
+			must(t, loader.Begin(epoch))
+			for failed := 0; failed < 2; {
+				batch, err := loader.Next(context.Background())
+				if err != nil {
+					wants(t, err, feedlane.ErrSample)
+					failed++
+				} else {
+					must(t, batch.Release())
+				}
+			}
+		}
+		list, err := monitor.Errors()
+		must(t, err)
+		if len(list) != 2 {
+			t.Fatalf("%+v", list)
+		}
+		for i, text := range []string{"sample 40 is broken", "sample 80 panics"} {
+			r := list[i]
+			if r.Kind != 0 || r.Code != feedlane.ErrSample || r.Count != 2 || r.Sample != int64(40*(i+1)) ||
+				r.Batch != r.Sample/rows || r.Last <= r.First || !strings.Contains(r.Text, text) {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
 // Without a trace there is nothing to read.
 func TestNoTrace(t *testing.T) {
 	_, err := monitorOf(t, newLoader(t, nil)).Trace(1)
@@ -178,4 +241,32 @@ func TestMonitorOfEndedLoader(t *testing.T) {
 	_, err = monitor.Info()
 	wants(t, err, feedlane.ErrState)
 	_ = refusesFigures(t, monitor)
+}
+
+// Any process sees a ring and its counts.
+func TestReadRing(t *testing.T) {
+	receiver := newRing(t, func(c *feedlane.RingConfig) { c.MessageBytes, c.Capacity = 1000, 16 })
+	sender := attach(t, receiver)
+	_, err := sender.Send(always, make([]byte, 3000))
+	must(t, err)
+	_, _, err = receiver.Receive(always, make([]byte, 2000))
+	must(t, err)
+	for nth := 0; ; nth++ { // other tests' rings may be there
+		info, err := feedlane.ReadRing(os.Getpid(), nth)
+		must(t, err)
+		if info.MessageBytes == 1000 {
+			if info.PID != os.Getpid() || info.Capacity != 16 || info.Lanes != 3 || info.Received != 2 || info.ControlBytes == 0 {
+				t.Errorf("%+v", info)
+			}
+			break
+		}
+	}
+	_, err = feedlane.ReadRing(os.Getpid(), 1000)
+	if err != io.EOF {
+		t.Error(err)
+	}
+	_, err = feedlane.ReadRing(os.Getpid(), -1)
+	wants(t, err, feedlane.ErrArgument)
+	_, err = feedlane.ReadRing(1<<30, 0)
+	wants(t, err, feedlane.ErrPeerDead)
 }

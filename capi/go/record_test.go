@@ -85,6 +85,7 @@ func checkConstants(t *testing.T, r record) {
 		"CONSUMER_ATTACHED": int64(feedlane.ConsumerAttached), "CONSUMER_LEFT": int64(feedlane.ConsumerLeft),
 		"EVENT_CONSUMER_LEFT": int64(feedlane.EventConsumerLeft), "EVENT_CONSUMER_EVICTED": int64(feedlane.EventConsumerEvicted),
 		"HISTOGRAM_BUCKETS": int64(feedlane.HistogramBuckets),
+		"DLPACK_PINNED":     int64(feedlane.DLPackPinned), "DLPACK_LEGACY": int64(feedlane.DLPackLegacy),
 	} {
 		if wanted, ok := r.Constants["FEEDLANE_"+name]; !ok || wanted != value {
 			t.Errorf("%s is %d, the record has %d", name, value, wanted)

@@ -13,6 +13,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -142,14 +143,18 @@ func refuse(status Status, format string, arguments ...any) *Error {
 		Sample: -1}
 }
 
-// check calls f with an error struct and turns the status that it returns into an error.
+// check calls f with an error struct and turns the status that it returns into an error, FEEDLANE_END into io.EOF.
 func check(f func(err *C.feedlane_error) C.int32_t) error {
 	call := C.feedlane_go_call_new()
 	defer C.free(unsafe.Pointer(call))
-	if status := f(&call.err); status != C.FEEDLANE_OK {
+	switch status := f(&call.err); status {
+	case C.FEEDLANE_OK:
+		return nil
+	case C.FEEDLANE_END:
+		return io.EOF
+	default:
 		return newError(status, &call.err)
 	}
-	return nil
 }
 
 // MayContinue reports whether an epoch continues after err: the next call of Next yields the next batch, or tries

@@ -118,8 +118,8 @@ func (f *Field) fill(to *C.feedlane_field, m *memory) error {
 
 // A lease is shared by a batch or task and its tensors.
 type lease struct {
-	over   atomic.Bool // released, committed or failed
-	viewed atomic.Bool // a slice of its memory was handed out
+	over atomic.Bool // released, committed or failed
+	held *held       // nil: a task
 }
 
 // A Tensor is all rows of a field in a batch, or one row of it in a sample, in place. It keeps its batch alive. The
@@ -202,12 +202,15 @@ func View[T Element](t Tensor) ([]T, error) {
 		return nil, err
 	}
 	d, c := dtypeOf[T](), t.c.dtype
-	same := uint8(c.code) == d.Code && uint8(c.bits) == d.Bits
-	other := d == Uint8 && c.code == 6 && c.bits == 8 || d == Uint16 && (c.code == 2 || c.code == 4) && c.bits == 16
-	if !same && !other || c.lanes > 1 {
+	if (uint8(c.code) != d.Code || uint8(c.bits) != d.Bits) && !d.holds(c.code, c.bits) || c.lanes > 1 {
 		return nil, refuse(ErrArgument, "the elements of tensor %q are %v, not %v", t.Name(), t.DType(), d)
 	}
 	return slice[T](t), nil
+}
+
+// holds reports whether View of type d is valid for another type, of which Go has no elements.
+func (d DType) holds(code, bits C.uint8_t) bool {
+	return d == Uint8 && code == 6 && bits == 8 || d == Uint16 && (code == 2 || code == 4) && bits == 16
 }
 
 func (t Tensor) check() error {
@@ -221,8 +224,8 @@ func (t Tensor) check() error {
 }
 
 func slice[T Element](t Tensor) []T {
-	if !t.lease.viewed.Load() {
-		t.lease.viewed.Store(true)
+	if h := t.lease.held; h != nil && !h.viewed.Load() {
+		h.viewed.Store(true)
 	}
 	var zero T
 	return unsafe.Slice((*T)(t.data), t.bytes/unsafe.Sizeof(zero))

@@ -110,10 +110,11 @@ func (s *server) run(dataset Dataset) error {
 	}
 	defer maker.close()
 	status := C.feedlane_worker_ready(s.w, C.FEEDLANE_OK, nil, &s.call.err)
+	if status == C.FEEDLANE_OK {
+		status = s.next(C.FEEDLANE_TIMEOUT)
+	}
 	for status == C.FEEDLANE_OK {
-		if status = s.next(); status == C.FEEDLANE_OK {
-			status = s.serve(maker)
-		}
+		status = s.serve(maker)
 	}
 	if status == C.FEEDLANE_END {
 		return nil
@@ -121,34 +122,38 @@ func (s *server) run(dataset Dataset) error {
 	return newError(status, &s.call.err)
 }
 
-// next waits for a task, in C or on the poller.
-func (s *server) next() C.int32_t {
-	timeout := C.int64_t(C.FEEDLANE_FOREVER)
+// timeout returns how long a call may wait in C for a task.
+func (s *server) timeout() C.int64_t {
 	if s.waiter != nil {
-		timeout = spinNanoseconds
+		return spinNanoseconds
 	}
-	for {
-		status := C.feedlane_worker_next(s.w, timeout, &s.call.task, &s.call.err)
-		if status != C.FEEDLANE_TIMEOUT && status != C.FEEDLANE_INTERRUPTED {
-			return status
-		}
-		if s.waiter == nil {
-			continue
-		}
-		if s.waiter.wait(context.Background(), func() C.int32_t { return C.feedlane_worker_arm(s.w, nil) }) != nil {
-			timeout = C.FEEDLANE_FOREVER // a system without a poller: the thread waits in C
-		}
-	}
+	return C.FEEDLANE_FOREVER
 }
 
-// serve makes the batch of the current task.
+// next waits for a task, in C or on the poller. status is the outcome of the last wait for it.
+func (s *server) next(status C.int32_t) C.int32_t {
+	timeout := s.timeout()
+	for status == C.FEEDLANE_TIMEOUT || status == C.FEEDLANE_INTERRUPTED {
+		if s.waiter != nil &&
+			s.waiter.wait(context.Background(), func() C.int32_t { return C.feedlane_worker_arm(s.w, nil) }) != nil {
+			timeout = C.FEEDLANE_FOREVER // a system without a poller: the thread waits in C
+		}
+		status = C.feedlane_worker_next(s.w, timeout, &s.call.task, &s.call.err)
+	}
+	return status
+}
+
+// serve makes the batch of the current task, and waits for the next one.
 func (s *server) serve(maker *maker) C.int32_t {
 	task := newTask(s.call.task, s.w)
 	rows, failed := maker.make(task)
 	task.over.Store(true)
 	status := C.int32_t(C.FEEDLANE_OK)
 	if failed == nil {
-		status = C.feedlane_task_commit(s.call.task, C.uint64_t(rows), &s.call.err)
+		next := C.feedlane_go_worker_commit(s.w, C.uint64_t(rows), s.timeout(), s.call)
+		if status = s.call.committed; status == C.FEEDLANE_OK {
+			return s.next(next)
+		}
 		if status == C.FEEDLANE_E_ARGUMENT { // the data set made an invalid number of rows
 			failed = &failure{newError(status, &s.call.err), -1}
 		}
@@ -156,8 +161,8 @@ func (s *server) serve(maker *maker) C.int32_t {
 	if failed != nil {
 		status = fail(s.call.task, failed)
 	}
-	if status == C.FEEDLANE_E_STALE { // the trainer has given up the task, which is over
-		return C.FEEDLANE_OK
+	if status == C.FEEDLANE_OK || status == C.FEEDLANE_E_STALE { // stale: the trainer has given up the task, which is over
+		return s.next(C.FEEDLANE_TIMEOUT)
 	}
 	return status
 }
