@@ -77,7 +77,7 @@ function write_functions(io, record)
         call = join(vcat("(:$name, libfeedlane)", result, tuple, names), ", ")
         println(io, name, "(", join(names, ", "), ") =\n    ccall(", call, ")")
         JSON.get(signature, "waits") && write_gc_safe(io, name, names, types, call)
-        JSON.get(signature, "waits") && startswith(name, "feedlane_arena_") && write_threaded(io, name, names, types, call)
+        JSON.get(signature, "waits") && isempty(JSON.get(signature, "calls_back")) && write_threaded(io, name, names, types, call)
     end
 end
 

@@ -33,8 +33,7 @@ end
 
 function Arena(bytes::Integer; members=16, entries=0, leases=0, when_full=:evict, path="", serve=true)
     text = Base.cconvert(Cstring, String(path))
-    serve && served[] >= MAX_SERVED && throw(FeedlaneError(L.FEEDLANE_E_LIMIT, "threads serve $(served[]) arenas of this " *
-        "process, the most: close one, or pass serve=false and call Feedlane.serve"))
+    serve && check_served("pass serve=false and call Feedlane.serve")
     config = GC.@preserve text struct_of(L.feedlane_arena_config; bytes=bytes, members=members, entries=entries, leases=leases,
         when_full=choice("when_full", FULLS, when_full), path=isempty(path) ? C_NULL : pointer(text))
     out = Ref{Ptr{L.feedlane_loader}}(C_NULL)
@@ -42,6 +41,9 @@ function Arena(bytes::Integer; members=16, entries=0, leases=0, when_full=:evict
     handle = Handle(out[], false, nothing)
     return Arena(handle, serve ? serve_members(enter(handle)) : nothing)
 end
+
+check_served(instead) = served[] < MAX_SERVED || throw(FeedlaneError(L.FEEDLANE_E_LIMIT,
+    "threads serve $(served[]) arenas and staged loaders of this process, the most: close one, or $instead"))
 
 """
     join_arena(path; timeout=60)
@@ -116,22 +118,29 @@ in_thread(threaded, gc_safe, arguments...) =
     Threads.threadid() == 1 ? disable_sigint(() -> threaded(arguments...)) : gc_safe(arguments...)
 
 """
-Repeats a call of the arena until its outcome is not TIMEOUT, or `timeout` seconds have passed. The arguments of the call
-are the arena's address, `before`, the nanoseconds that it may wait, and `after`.
+Repeats a call until its outcome is not TIMEOUT, or `timeout` seconds have passed. Its arguments are whether it is the
+first one, which polls in this thread, and the nanoseconds that it may wait.
 """
-function waiting(arena::Arena, timeout, threaded, gc_safe, before, after)
+function in_slices(call, timeout)
     deadline = time() + timeout
     seconds = min(timeout, POLL_NS / 1e9)   # at first without a change of threads
     first = true
     while true
-        ns = nanoseconds(max(seconds, 0))
-        status = calling(arena.handle) do address
-            first ? gc_safe(address, before..., ns, after...) : in_thread(threaded, gc_safe, address, before..., ns, after...)
-        end
+        status = call(first, nanoseconds(max(seconds, 0)))
         is_over = status != L.FEEDLANE_INTERRUPTED && (status != L.FEEDLANE_TIMEOUT || time() >= deadline)
         is_over && return status
         yield()   # to other tasks of this thread; after a signal, Julia delivers it
         first, seconds = false, min(deadline - time(), SLICE_SECONDS)
+    end
+end
+
+"""
+As `in_slices`, for a call of the arena whose arguments are the arena's address, `before`, the nanoseconds that it may
+wait, and `after`.
+"""
+waiting(arena::Arena, timeout, threaded, gc_safe, before, after) = in_slices(timeout) do first, ns
+    calling(arena.handle) do address
+        first ? gc_safe(address, before..., ns, after...) : in_thread(threaded, gc_safe, address, before..., ns, after...)
     end
 end
 
@@ -167,22 +176,30 @@ const MAX_SERVED = 3
 const served = Threads.Atomic{Int}(0)
 
 """
-Serves until the arena is closed, in a thread of libuv, and then calls `leave`. The task that it returns must not keep the
-arena reachable. It waits once, for ever: Ctrl-C goes to the task that began to wait last.
+Calls `f` in a new task, whose calls wait in a thread of libuv, and then `leave`. The task must not keep a handle reachable.
 """
-function serve_members(address)
+function in_background(f, address)
     Threads.atomic_add!(served, 1)
-    no_batch, no_error = Ptr{L.feedlane_batch}(C_NULL), Ptr{L.feedlane_error}(C_NULL)
-    ns = Threads.threadid() == 1 ? L.FEEDLANE_FOREVER : nanoseconds(SLICE_SECONDS)
-    server = @async try
-        while in_thread(L.feedlane_arena_receive_threaded, L.feedlane_arena_receive_gc_safe, address, ns, no_batch,
-                        no_error) in (L.FEEDLANE_TIMEOUT, L.FEEDLANE_INTERRUPTED)
-            yield()
-        end
+    task = @async try
+        f()
     finally
         Threads.atomic_sub!(served, 1)
         leave(address)
     end
     yield()   # now it waits
-    return server
+    return task
+end
+
+"""
+Serves until the arena is closed. The task waits once, for ever: Ctrl-C goes to the task that began to wait last.
+"""
+function serve_members(address)
+    no_batch, no_error = Ptr{L.feedlane_batch}(C_NULL), Ptr{L.feedlane_error}(C_NULL)
+    ns = Threads.threadid() == 1 ? L.FEEDLANE_FOREVER : nanoseconds(SLICE_SECONDS)
+    return in_background(address) do
+        while in_thread(L.feedlane_arena_receive_threaded, L.feedlane_arena_receive_gc_safe, address, ns, no_batch,
+                        no_error) in (L.FEEDLANE_TIMEOUT, L.FEEDLANE_INTERRUPTED)
+            yield()
+        end
+    end
 end

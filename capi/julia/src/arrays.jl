@@ -2,8 +2,8 @@
 # Arrays in shared memory: of a batch that the trainer holds, and of rows that a worker writes.
 
 """
-A reference to a batch, or to the task of a worker. Arrays refer to their token, so the memory remains while one of them
-is reachable. A token refers to the loader's handle, so the handle is not finalized before the token.
+A reference to a batch, to a buffer of a pool, or to the task of a worker. Arrays refer to their token, so the memory remains while one of them
+is reachable. A token refers to the loader's handle or the pool, which is not finalized before the token.
 """
 mutable struct Token <: AnyToken
     live::Bool                       # arrays check this
@@ -11,10 +11,10 @@ mutable struct Token <: AnyToken
     claim::Threads.Atomic{Int}       # 1: released, or being released
     number::UInt64                   # the library's token; 0: a worker's task
     address::Ptr{L.feedlane_loader}  # stays valid for the release
-    handle::Union{Nothing,Handle}
+    owner::Union{Nothing,Handle,Pool}  # keeps the memory; a pool: `number` is a buffer's
 end
 
-Token(number, address, handle) = Token(true, false, Threads.Atomic{Int}(0), number, address, handle)
+Token(number, address, owner) = Token(true, false, Threads.Atomic{Int}(0), number, address, owner)
 "The memory of a worker's task. `live` until the task is over."
 Token() = Token(0, C_NULL, nothing)
 
@@ -22,7 +22,9 @@ Token() = Token(0, C_NULL, nothing)
 function release(token::Token)
     Threads.atomic_cas!(token.claim, 0, 1) == 0 || return false
     token.live = false
-    L.feedlane_batch_release(token.address, token.number)
+    owner = token.owner
+    owner isa Pool ? L.feedlane_pool_release(owner.address, token.number, L.FEEDLANE_NO_STREAM, C_NULL) :
+                     L.feedlane_batch_release(token.address, token.number)
     return true
 end
 
@@ -33,7 +35,7 @@ end
 """
     BatchArray{T,N} <: DenseArray{T,N}
 
-One field of all samples of a batch, in shared memory, without a copy. The last dimension counts the samples. The array
+One field of all samples of a batch, in shared memory, without a copy, or memory of a pool or of a worker. The last dimension counts the samples. The array
 keeps its batch as long as the array is reachable, unless the batch is released. Any use after the release throws a
 `FeedlaneError` (`E_STALE`). The holder of the batch may write to the array. `pointer(array)` and calls into C are valid
 while the batch is held.

@@ -64,17 +64,6 @@ function keep(batch::Batch)
     return batch
 end
 
-"""
-    release!(batch)
-
-Gives the memory of a batch back to the workers. Any use of its arrays afterwards is an error. Throws `E_STALE` if the
-batch was already released. Any task may call it.
-"""
-function release!(batch::Batch)
-    release(token(batch)) || throw_released()
-    return nothing
-end
-
 "The epoch, as given to `begin!`."
 epoch(batch::Batch) = Int(raw(batch).epoch)
 "The number of the batch in the epoch, from 0."

@@ -44,9 +44,11 @@ mutable struct Handle
     waiter::Union{Nothing,Waiter}
     current::Union{Nothing,AnyToken}           # the batch that the loop over the loader holds
     is_inline::Bool
-    callbacks::Any                             # kept alive because the library has a pointer to it
-    function Handle(address, is_inline, callbacks)
-        handle = new(address, Threads.SpinLock(), Threads.Atomic{Int}(0), nothing, nothing, is_inline, callbacks)
+    crew::Any                                  # the workers that are tasks of this process; `nothing`: none are
+    stager::Union{Nothing,Task}                # copies batches into a pool's buffers
+    kept::Any                                  # kept alive because the library has a pointer to it
+    function Handle(address, is_inline, kept)
+        handle = new(address, Threads.SpinLock(), Threads.Atomic{Int}(0), nothing, nothing, is_inline, nothing, nothing, kept)
         return finalizer(finish, handle)
     end
 end
@@ -105,6 +107,8 @@ function Base.close(handle::Handle)
     address == C_NULL && return
     L.feedlane_loader_close(address)
     handle.waiter === nothing || close(handle.waiter)
+    handle.crew === nothing || wait_for(handle.crew)
+    handle.stager === nothing || wait(handle.stager)
     reference = Ref(address)
     status = GC.@preserve reference handle.is_inline ? L.feedlane_loader_destroy(reference) :   # it may call back
                                     L.feedlane_loader_destroy_gc_safe(address_of(reference))

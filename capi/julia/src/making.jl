@@ -1,83 +1,100 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes samples: in a worker, and inline in the trainer.
+# What makes samples in a worker or inline: the data set with its fields, and what `getobs` can ask about its sample.
 
-"""
-The place of one sample: its fields as arrays in shared memory, to be written, by name or by number. Numbers are arrays
-without dimensions: `row.label[] = 3`.
-"""
-struct Row{names,S<:Tuple,A<:Tuple}
-    specs::S
-    addresses::A
-    token::Token
+"The sample and the task that a worker is making."
+mutable struct Making
+    seed::UInt64
+    task::Ptr{L.feedlane_task}   # NULL: none
+    token::Token                 # of the task's memory
+end
+Making() = Making(0, C_NULL, Token())
+
+# Threads as workers each have their own, found by their Julia task. Other tasks, which `getobs` has started, see the
+# newest one of the process: a worker process makes one sample at a time.
+const MAKING = :feedlane_making
+const newest = Ref{Union{Nothing,Making}}(nothing)
+
+"Runs `f` in this task with `making` as the sample that is made."
+function with_making(f, making::Making)
+    storage = task_local_storage()
+    outer = get(storage, MAKING, nothing)
+    storage[MAKING] = making
+    try
+        return f()
+    finally
+        outer === nothing ? delete!(storage, MAKING) : (storage[MAKING] = outer)
+    end
 end
 
-Row{names}(specs::S, addresses::A, token) where {names,S,A} = Row{names,S,A}(specs, addresses, token)
-
-@inline function Base.getindex(row::Row, number::Int)
-    return field_array(getfield(row, :specs)[number], getfield(row, :addresses)[number], getfield(row, :token))
-end
-field_array(spec::Spec{T,N}, address, token) where {T,N} = BatchArray{T,N}(token, Ptr{T}(address), spec.dims)
-Base.propertynames(::Row{names}) where {names} = names === nothing ? () : names
-Base.getproperty(row::Row{names}, name::Symbol) where {names} = row[findfirst(isequal(name), names)::Int]
-
-const seed = Ref{UInt64}(0)
+current_making() = something(get(task_local_storage(), MAKING, nothing), newest[], Some(nothing))::Union{Nothing,Making}
 
 """
     Feedlane.sample_seed()
 
 In `getobs`: the seed of the sample. It depends on the loader's seed, the epoch and the sample's position in the epoch,
-but not on the worker. Use it for augmentation: `MersenneTwister(Feedlane.sample_seed())`.
+but not on the worker. Use it for augmentation: `MersenneTwister(Feedlane.sample_seed())`. 0 outside of a loader. With
+`start=:thread`, tasks that `getobs` starts must get it as an argument.
 """
-sample_seed() = seed[]
+function sample_seed()
+    making = current_making()
+    return making === nothing ? UInt64(0) : making.seed
+end
 
 """
-    Feedlane.getobs!(row, data, index)
+    Feedlane.ahead(after=0)
 
-Writes observation number `index` into its row of the batch (`row.image .= ...`, `row.label[] = ...`). By default it
-copies the result of `getobs(data, index)`. A method for a user-defined data set avoids that copy.
+In `getobs`: the first task that is queued at this worker with an id above `after`, so that a data set can start reading
+early: a named tuple of `id`, `epoch`, `batch` and `indices` (from 1), or `nothing`. This is a hint: the worker gets the
+task with these indices, or never. Pass the id of the last result to get the next task. Inline, for `Shards` and outside
+of a loader, there is no such task.
 """
-getobs!(row::Row, data, index) = store!(row, getobs(data, index))
-
-"Copies a sample into its row. If the sample differs from the declaration, throws an error that names the field."
-@inline function store!(row::Row{names}, sample::NamedTuple{own}) where {names,own}
-    if names !== nothing
-        Set(own) == Set(names) || throw(ArgumentError(
-            "the fields $(join(names, ", ")) were declared, but the sample has $(join(own, ", "))"))
-        return store_each!(getfield(row, :specs), getfield(row, :addresses), Tuple(NamedTuple{names}(sample)))
-    end
-    return store!(row, Tuple(sample))
-end
-@inline store!(row::Row{names,S}, sample::Tuple) where {names,S<:Tuple} =
-    length(sample) == fieldcount(S) ? store_each!(getfield(row, :specs), getfield(row, :addresses), sample) :
-    throw(ArgumentError("$(fieldcount(S)) fields were declared, but the sample has $(length(sample))"))
-@inline store!(row::Row, sample) = store!(row, (sample,))
-
-store_each!(::Tuple{}, ::Tuple{}, ::Tuple{}) = nothing
-@inline function store_each!(specs::Tuple, addresses::Tuple, values::Tuple)
-    store_field!(first(specs), first(addresses), first(values))
-    return store_each!(Base.tail(specs), Base.tail(addresses), Base.tail(values))
+function ahead(after::Integer=0)
+    making, found = current_making(), struct_of(L.feedlane_ahead)
+    (making === nothing || making.task == C_NULL) && return nothing
+    checked(err -> L.feedlane_task_ahead(making.task, after, found, err)) == L.FEEDLANE_OK || return nothing
+    next = found[]
+    return (id=Int(next.id), epoch=Int(next.epoch), batch=Int(next.batch),
+            indices=[Int(unsafe_load(next.indices, k)) + 1 for k in 1:next.count])
 end
 
-@inline store_field!(::Spec{T,0}, address, value::T) where {T} = unsafe_store!(Ptr{T}(address), value)
-@inline store_field!(::Spec{T,0}, address, value::AbstractArray{T,0}) where {T} = unsafe_store!(Ptr{T}(address), value[])
-@inline function store_field!(spec::Spec{T,N}, address, value::AbstractArray{T,N}) where {T,N}
-    size(value) == spec.dims || throw_other_field(spec, value)
-    return copy_elements!(Ptr{T}(address), value)
-end
-store_field!(spec::Spec, address, value) = throw_other_field(spec, value)
+"""
+    Feedlane.scratch(T, dims...)
 
-copy_elements!(to::Ptr{T}, from::Union{Array{T},Base.FastContiguousSubArray{T,N,<:Array} where N}) where {T} =
-    GC.@preserve from unsafe_copyto!(to, pointer(from), length(from))
-function copy_elements!(to::Ptr, from::AbstractArray)
-    for (number, value) in enumerate(from)
-        unsafe_store!(to, value, number)
-    end
+In `getobs`: an array of this worker's private memory with undefined contents, for example to decode into. It is freed
+without a garbage collection when the batch is complete; after that, any use throws `E_STALE`. Inline and outside of a
+loader it is an ordinary `Array`. Throws `OutOfMemoryError` if there is too little memory.
+"""
+function scratch(::Type{T}, dims::Integer...) where {T}
+    isbitstype(T) || throw(ArgumentError("scratch memory has no elements of type $T: must be a bits type"))
+    any(dim -> dim < 0, dims) && throw(ArgumentError("dimensions are $dims: must not be negative"))
+    making = current_making()
+    worker = making === nothing || making.task == C_NULL ? Ptr{L.feedlane_worker}(C_NULL) : unsafe_load(member(making.task, Val(:worker)))
+    worker == C_NULL && return Array{T}(undef, dims...)
+    address = L.feedlane_worker_scratch(worker, max(sizeof(T) * prod(dims), 1), 64)
+    address == C_NULL && throw(OutOfMemoryError())
+    return BatchArray{T,length(dims)}(making.token, Ptr{T}(address), Int.(dims))
 end
 
-@noinline function throw_other_field(spec::Spec{T,N}, value) where {T,N}
-    found = value isa AbstractArray ? "$(eltype(value)) $(size(value))" : string(typeof(value))
-    throw(ArgumentError("field $(spec.name) was declared as $T $(spec.dims), but the sample has $found"))
+# ---- failures ----
+
+"""
+    Transient(reason)
+
+The exception of a failure after which a retry may succeed: `throw(Transient("the server is busy"))`, or with an
+exception as the reason. A loader with `retries` tries again.
+"""
+struct Transient <: Exception
+    reason::Any
 end
+Base.showerror(io::IO, e::Transient) = e.reason isa Exception ? showerror(io, e.reason) : print(io, e.reason)
+
+"""
+    Feedlane.substitute(data, failed, seed, tries)
+
+The index of the sample to use in place of number `failed`, with `Loader(...; substitute=true)`; `nothing`: there is no
+substitute. `tries` is the number of earlier substitutes for this sample. Data sets add methods.
+"""
+substitute(data, failed, seed, tries) = nothing
 
 "An exception as one line (of which the library keeps 383 bytes), and with its backtrace."
 function describe(reason, backtrace)
@@ -85,33 +102,11 @@ function describe(reason, backtrace)
     return line, replace(sprint(showerror, reason, backtrace), '\0' => ' ')
 end
 
-# ---- inline: the library calls these functions in the trainer's thread ----
-
-"The data set and its fields. The library has a pointer to this object."
-mutable struct InlineMaker{names,D,S<:Tuple}
-    data::D
-    specs::S
-end
-
-function get_inline(self::InlineMaker{names,D,S}, row::Ptr{L.feedlane_row}, err::Ptr{L.feedlane_error}) where {names,D,S}
-    token = Token()
-    try
-        fields = unsafe_load(member(row, Val(:fields)))
-        addresses = ntuple(k -> unsafe_load(fields, k), Val(fieldcount(S)))
-        seed[] = unsafe_load(member(row, Val(:seed)))
-        getobs!(Row{names}(self.specs, addresses, token), self.data, Int(unsafe_load(member(row, Val(:index)))) + 1)
-        return L.FEEDLANE_OK
-    catch reason
-        report_inline(err, reason, catch_backtrace())
-        return L.FEEDLANE_E_SAMPLE
-    finally
-        token.live = false
-    end
-end
-
-function report_inline(err::Ptr{L.feedlane_error}, reason, backtrace)
+"Writes a failure to the error struct of a callback. `err` may be NULL."
+function report_failure(err::Ptr{L.feedlane_error}, reason, backtrace)
     err == C_NULL && return
     line, story = describe(reason, backtrace)
+    unsafe_store!(member(err, Val(:transient)), Int32(reason isa Transient))
     write_text(Ptr{UInt8}(member(err, Val(:text))), line, 384)
     raw = unsafe_load(err)
     raw.detail == C_NULL && return
@@ -127,8 +122,61 @@ function write_text(to::Ptr{UInt8}, text::String, room)
     unsafe_store!(to, 0x00, count + 1)
 end
 
-"The table of callbacks of an inline data set. `maker` must live as long as the loader."
-function inline_dataset(maker::InlineMaker)
-    return struct_of(L.feedlane_dataset; user_data=pointer_from_objref(maker), get=get_callback(maker))
+# ---- callbacks of map-style data sets ----
+
+"The data set and its fields. The library has a pointer to this object in `get` and `substitute`."
+mutable struct Maker{names,D,S<:Tuple}
+    data::D
+    specs::S
+    making::Making
 end
-get_callback(::M) where {M<:InlineMaker} = @cfunction(get_inline, Int32, (Ref{M}, Ptr{L.feedlane_row}, Ptr{L.feedlane_error}))
+Maker(data::D, ::Val{names}, specs::S) where {names,D,S} = Maker{names,D,S}(data, specs, Making())
+
+"The row of a callback, with the sample's fields."
+function row_of(::Val{names}, specs::S, row::Ptr{L.feedlane_row}, making::Making) where {names,S<:Tuple}
+    fields = unsafe_load(member(row, Val(:fields)))
+    addresses = ntuple(k -> unsafe_load(fields, k), Val(fieldcount(S)))
+    making.seed = unsafe_load(member(row, Val(:seed)))
+    making.task = unsafe_load(member(row, Val(:task)))
+    making.token = Token()
+    return Row{names}(specs, addresses, making.token)
+end
+
+"Ends the use of the row's memory."
+function leave_row(making::Making)
+    making.token.live = false
+    making.task = C_NULL
+end
+
+function get_inline(self::Maker{names,D,S}, row::Ptr{L.feedlane_row}, err::Ptr{L.feedlane_error}) where {names,D,S}
+    making = newest[] = self.making
+    try
+        place = row_of(Val(names), self.specs, row, making)
+        getobs!(place, self.data, Int(unsafe_load(member(row, Val(:index)))) + 1)
+        return L.FEEDLANE_OK
+    catch reason
+        report_failure(err, reason, catch_backtrace())
+        return L.FEEDLANE_E_SAMPLE
+    finally
+        leave_row(making)
+    end
+end
+
+function choose_substitute(self::Maker, failed::Int64, seed::UInt64, tries::UInt32, other::Ptr{Int64}, err::Ptr{L.feedlane_error})
+    try
+        index = substitute(self.data, Int(failed) + 1, seed, Int(tries))
+        index === nothing && return L.FEEDLANE_E_SAMPLE
+        unsafe_store!(other, Int64(index) - 1)
+        return L.FEEDLANE_OK
+    catch   # the failed sample's own error is more useful
+        return L.FEEDLANE_E_SAMPLE
+    end
+end
+
+get_callback(::M) where {M<:Maker} = @cfunction(get_inline, Int32, (Ref{M}, Ptr{L.feedlane_row}, Ptr{L.feedlane_error}))
+substitute_callback(::M) where {M<:Maker} =
+    @cfunction(choose_substitute, Int32, (Ref{M}, Int64, UInt64, UInt32, Ptr{Int64}, Ptr{L.feedlane_error}))
+
+"The table of callbacks of an inline data set. `maker` must live as long as the loader."
+table_of(maker::Maker) = struct_of(L.feedlane_dataset; user_data=pointer_from_objref(maker), get=get_callback(maker),
+                                   substitute=substitute_callback(maker))

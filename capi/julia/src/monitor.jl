@@ -5,11 +5,13 @@
 mutable struct Monitor
     address::Ptr{L.feedlane_monitor}   # NULL: closed
     lock::ReentrantLock                # held during each call, so that none begins while another task closes the monitor
-    function Monitor(loader::Loader)
-        out = Ref{Ptr{L.feedlane_monitor}}(C_NULL)
-        calling(address -> checked(err -> L.feedlane_monitor_of(address, out, err)), loader.handle)
-        return finalizer(destroy, new(out[], ReentrantLock()))
-    end
+    Monitor(address) = finalizer(destroy, new(address, ReentrantLock()))
+end
+
+function Monitor(loader::Loader)
+    out = Ref{Ptr{L.feedlane_monitor}}(C_NULL)
+    calling(address -> checked(err -> L.feedlane_monitor_of(address, out, err)), loader.handle)
+    return Monitor(out[])
 end
 
 "What the getters take."
@@ -18,8 +20,8 @@ const Observed = Union{Monitor,Loader}
 """
     Feedlane.monitor(loader)
 
-Opens a monitor of a loader of this process. `Feedlane.stats`, `workers`, `info`, `timings`, `trace`, `diagnose` and
-`report` take a monitor. They also take a loader, and then open a monitor for one call.
+Opens a monitor of a loader of this process. `Feedlane.stats`, `workers`, `info`, `timings`, `trace`, `slots`, `errors`,
+`diagnose` and `report` take a monitor. They also take a loader, and then open a monitor for one call.
 
 A monitor keeps the loader's memory until `close(monitor)`, or until the monitor is garbage-collected. After
 `close(loader)` it returns the last values. A consumer of a feeder has only `Feedlane.stats` and `Feedlane.info`; the
@@ -98,21 +100,26 @@ const EVENTS = (:warning, :worker_died, :worker_started, :worker_wanted, :quaran
                 :sample_substituted, :sample_skipped, :worker_hung, :device_failed,
                 :consumer_left, :consumer_lags, :consumer_evicted)
 
+const SAMPLE_EVENTS = (L.FEEDLANE_EVENT_SAMPLE_RETRIED, L.FEEDLANE_EVENT_SAMPLE_SUBSTITUTED, L.FEEDLANE_EVENT_SAMPLE_SKIPPED)
+event_kind(number) = number <= length(EVENTS) ? EVENTS[number] : :unknown
+
 """
     Feedlane.events(loader)
     Feedlane.events(arena)
 
 The events since the last call, oldest first: named tuples of `kind` (a symbol), `text`, `worker`, `batch`, `sample`
-(from 1, or `nothing`), `time_ns` and `lost`. Any task may call it.
+(from 1, or `nothing`), `retries` and `substitute` (of a sample that failed; from 1, or `nothing`), `time_ns` and `lost`.
+Any task may call it.
 """
 events(source::Union{Loader,Arena}) = calling(source.handle) do address
     list = NamedTuple[]
     out = struct_of(L.feedlane_event)
     while check(L.feedlane_loader_event(address, out)) == L.FEEDLANE_OK
         event, what = out[], out[].what
-        push!(list, (kind=event.kind <= length(EVENTS) ? EVENTS[event.kind] : :unknown, text=text_of(what.text), worker=Int(what.worker),
+        push!(list, (kind=event_kind(event.kind), text=text_of(what.text), worker=Int(what.worker),
                      batch=Int(what.batch), sample=what.sample < 0 ? nothing : Int(what.sample) + 1,
-                     time_ns=event.time_ns, lost=event.lost))
+                     retries=event.kind in SAMPLE_EVENTS ? Int(what.found) : 0,
+                     substitute=event.kind == L.FEEDLANE_EVENT_SAMPLE_SUBSTITUTED ? Int(what.needed) + 1 : nothing, time_ns=event.time_ns, lost=event.lost))
     end
     return list
 end

@@ -39,14 +39,46 @@ Records of the trace whose sequence is at least `from`, oldest first: named tupl
 trace=1000)` sets the number of records that the trace keeps. Throws `E_STATE` if the trace is off. Any task may call
 it.
 """
-trace(observed::Observed; from=1) = reading(observed) do address
-    records = [struct_of(L.feedlane_batch_record)[] for _ in 1:max(info_of(address).trace, 1)]
+trace(observed::Observed; from=1) =
+    reading(address -> records_of(address, from, max(info_of(address).trace, 1)), observed)
+
+function records_of(address, from, room)
+    records = [struct_of(L.feedlane_batch_record)[] for _ in 1:room]
     count = Ref{UInt64}(0)
     check(L.feedlane_monitor_get_trace(address, from, records, length(records), count))
     return map(named, records[1:count[]])
 end
 
-const STARTS = (:spawn, :fork, :thread, :external)
+"""
+    Feedlane.slots(monitor)
+    Feedlane.slots(loader)
+
+For each slot, the batch in it or, if its `released_ns` is not 0, the last batch that was there: named tuples with the
+members of `feedlane_batch_record`. `task` is 0 if the slot was not used yet or is being reused. Any task may call it.
+"""
+slots(observed::Observed) = reading(observed) do address
+    out = struct_of(L.feedlane_stats)
+    check(L.feedlane_monitor_get_stats(address, out))
+    return records_of(address, L.FEEDLANE_SLOTS, out[].slots)
+end
+
+"""
+    Feedlane.errors(monitor)
+    Feedlane.errors(loader)
+
+The distinct errors and events, whose texts differ in more than numbers, in the order of their first occurrence: named
+tuples with the members of `feedlane_error_record`. `kind` is a symbol as in `Feedlane.events`, or `:error` for what the
+loader has thrown; `sample` counts from 1 or is `nothing`. The loader keeps 32. Any task may call it.
+"""
+errors(observed::Observed) = reading(observed) do address
+    list, out = NamedTuple[], struct_of(L.feedlane_error_record)
+    while check(L.feedlane_monitor_get_error(address, length(list), out)) == L.FEEDLANE_OK
+        record = out[]
+        push!(list, merge(named(record), (kind=record.kind == 0 ? :error : event_kind(record.kind),
+                                          sample=record.sample < 0 ? nothing : Int(record.sample) + 1)))
+    end
+    return list
+end
 
 "The library's struct of facts, for the address of a monitor."
 function info_of(address)
@@ -65,7 +97,7 @@ also if the loader chooses it. Any task may call it.
 """
 function info(observed::Observed)
     raw = reading(info_of, observed)
-    return merge(named(raw), (start=0 <= raw.start < length(STARTS) ? STARTS[raw.start + 1] : :unknown,))
+    return merge(named(raw), (start=0 <= raw.start < length(STARTS) ? keys(STARTS)[raw.start + 1] : :unknown,))
 end
 
 const BOUNDS = (:nothing, :trainer, :data, :worker, :slots, :starting, :processors)

@@ -14,8 +14,8 @@ consumer_config(id, lag, evict_after) = struct_of(L.feedlane_consumer_config; id
                                                   evict_after_ns=nanoseconds(evict_after))
 
 """
-A place that was opened for a consumer: its number `id`, and the descriptor `fd` to pass to the consumer's process. Call
-`close` when that process has it; after that nobody else can join with it.
+A place that was opened for another process: its number `id`, and the descriptor `fd` to pass to that process. Call
+`close` when the process has it; after that nobody else can join with it.
 """
 mutable struct Place
     id::Int

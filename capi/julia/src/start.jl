@@ -31,7 +31,8 @@ function start_of(data, worker, config, setup)
     end
     path = setup isa AbstractString ? abspath(setup) : setup
     job = Job(copy(LOAD_PATH), copy(DEPOT_PATH), pwd(), path, serialized(data))
-    return [julia_command(); joinpath(@__DIR__, "..", "worker.jl"); LOAD_PATH], serialized(job)
+    kind = data isa Shards ? (data.saves ? "saving-shards" : "shards") : "samples"
+    return [julia_command(); joinpath(@__DIR__, "..", "worker.jl"); kind; LOAD_PATH], serialized(job)
 end
 
 bytes_of_config(config::AbstractString) = Vector{UInt8}(codeunits(config))

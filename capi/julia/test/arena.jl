@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # Arenas: an owner in this process, members in processes of their own.
-const PATIENCE = 120
 
 "An arena with a path, which is closed after `f`."
 function with_arena(f, bytes=4 << 20; options...)

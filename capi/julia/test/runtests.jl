@@ -5,7 +5,8 @@
 include("support.jl")
 
 @testset "Feedlane" begin
-    for part in (isempty(ARGS) ? ("record", "same", "errors", "batches", "life", "observe", "share", "arena", "orders") : ARGS)
+    for part in (isempty(ARGS) ? ("record", "same", "errors", "policies", "iterable", "threads", "external", "batches", "life", "observe",
+                                    "others", "share", "arena", "ring", "pool", "orders") : ARGS)
         include(part * ".jl")
     end
 end

@@ -12,6 +12,8 @@ const L = Feedlane.LibFeedlane
 
 have_c_examples() = isfile(joinpath(C_EXAMPLES, "trainer"))
 
+const PATIENCE = 120   # seconds for what happens at once on a machine that is not busy
+
 "Whether `condition` becomes true within so many seconds."
 function soon(condition, seconds=10.0)
     deadline = time() + seconds

@@ -100,6 +100,8 @@ function feedlane_rx_peek_gc_safe(rx::Ptr{feedlane_rx}, want::UInt32, timeout_ns
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_rx_peek_threaded(rx::Ptr{feedlane_rx}, want::UInt32, timeout_ns::Int64, got::Ptr{feedlane_span}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_rx_peek, libfeedlane), Int32, (Ptr{feedlane_rx}, UInt32, Int64, Ptr{feedlane_span}, Ptr{feedlane_error}), rx, want, timeout_ns, got, err)
 feedlane_rx_release(rx, lane, count, err) =
     ccall((:feedlane_rx_release, libfeedlane), Int32, (Ptr{feedlane_rx}, UInt32, UInt32, Ptr{feedlane_error}), rx, lane, count, err)
 feedlane_rx_receive(rx, messages, want, timeout_ns, got, lane, err) =
@@ -110,6 +112,8 @@ function feedlane_rx_receive_gc_safe(rx::Ptr{feedlane_rx}, messages::Ptr{Cvoid},
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_rx_receive_threaded(rx::Ptr{feedlane_rx}, messages::Ptr{Cvoid}, want::UInt32, timeout_ns::Int64, got::Ptr{UInt32}, lane::Ptr{UInt32}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_rx_receive, libfeedlane), Int32, (Ptr{feedlane_rx}, Ptr{Cvoid}, UInt32, Int64, Ptr{UInt32}, Ptr{UInt32}, Ptr{feedlane_error}), rx, messages, want, timeout_ns, got, lane, err)
 feedlane_rx_arm(rx, fd) =
     ccall((:feedlane_rx_arm, libfeedlane), Int32, (Ptr{feedlane_rx}, Ptr{Int32}), rx, fd)
 feedlane_rx_destroy(rx) =
@@ -124,6 +128,8 @@ function feedlane_tx_attach_gc_safe(fd::Int32, path::Cstring, timeout_ns::Int64,
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_tx_attach_threaded(fd::Int32, path::Cstring, timeout_ns::Int64, out::Ptr{Ptr{feedlane_tx}}, message_bytes::Ptr{UInt32}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_tx_attach, libfeedlane), Int32, (Int32, Cstring, Int64, Ptr{Ptr{feedlane_tx}}, Ptr{UInt32}, Ptr{feedlane_error}), fd, path, timeout_ns, out, message_bytes, err)
 feedlane_tx_reserve(tx, want, timeout_ns, got, err) =
     ccall((:feedlane_tx_reserve, libfeedlane), Int32, (Ptr{feedlane_tx}, UInt32, Int64, Ptr{feedlane_span}, Ptr{feedlane_error}), tx, want, timeout_ns, got, err)
 function feedlane_tx_reserve_gc_safe(tx::Ptr{feedlane_tx}, want::UInt32, timeout_ns::Int64, got::Ptr{feedlane_span}, err::Ptr{feedlane_error})
@@ -132,6 +138,8 @@ function feedlane_tx_reserve_gc_safe(tx::Ptr{feedlane_tx}, want::UInt32, timeout
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_tx_reserve_threaded(tx::Ptr{feedlane_tx}, want::UInt32, timeout_ns::Int64, got::Ptr{feedlane_span}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_tx_reserve, libfeedlane), Int32, (Ptr{feedlane_tx}, UInt32, Int64, Ptr{feedlane_span}, Ptr{feedlane_error}), tx, want, timeout_ns, got, err)
 feedlane_tx_commit(tx, count, err) =
     ccall((:feedlane_tx_commit, libfeedlane), Int32, (Ptr{feedlane_tx}, UInt32, Ptr{feedlane_error}), tx, count, err)
 feedlane_tx_send(tx, messages, count, timeout_ns, sent, err) =
@@ -142,6 +150,8 @@ function feedlane_tx_send_gc_safe(tx::Ptr{feedlane_tx}, messages::Ptr{Cvoid}, co
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_tx_send_threaded(tx::Ptr{feedlane_tx}, messages::Ptr{Cvoid}, count::UInt32, timeout_ns::Int64, sent::Ptr{UInt32}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_tx_send, libfeedlane), Int32, (Ptr{feedlane_tx}, Ptr{Cvoid}, UInt32, Int64, Ptr{UInt32}, Ptr{feedlane_error}), tx, messages, count, timeout_ns, sent, err)
 feedlane_tx_destroy(tx) =
     ccall((:feedlane_tx_destroy, libfeedlane), Int32, (Ptr{Ptr{feedlane_tx}},), tx)
 feedlane_tx_close(tx) =
@@ -156,6 +166,8 @@ function feedlane_pool_acquire_gc_safe(p::Ptr{feedlane_pool}, timeout_ns::Int64,
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_pool_acquire_threaded(p::Ptr{feedlane_pool}, timeout_ns::Int64, out::Ptr{feedlane_buffer}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_pool_acquire, libfeedlane), Int32, (Ptr{feedlane_pool}, Int64, Ptr{feedlane_buffer}, Ptr{feedlane_error}), p, timeout_ns, out, err)
 feedlane_pool_release(p, token, stream, err) =
     ccall((:feedlane_pool_release, libfeedlane), Int32, (Ptr{feedlane_pool}, UInt64, Ptr{Cvoid}, Ptr{feedlane_error}), p, token, stream, err)
 feedlane_pool_copy(p, device_memory, host, bytes, stream, err) =
@@ -202,6 +214,8 @@ function feedlane_worker_attach_gc_safe(fd::Int32, l::Ptr{feedlane_loader}, time
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_worker_attach_threaded(fd::Int32, l::Ptr{feedlane_loader}, timeout_ns::Int64, out::Ptr{Ptr{feedlane_worker}}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_worker_attach, libfeedlane), Int32, (Int32, Ptr{feedlane_loader}, Int64, Ptr{Ptr{feedlane_worker}}, Ptr{feedlane_error}), fd, l, timeout_ns, out, err)
 feedlane_worker_get_info(w, info) =
     ccall((:feedlane_worker_get_info, libfeedlane), Int32, (Ptr{feedlane_worker}, Ptr{feedlane_worker_info}), w, info)
 feedlane_worker_ready(w, status, text, err) =
@@ -214,6 +228,8 @@ function feedlane_worker_next_gc_safe(w::Ptr{feedlane_worker}, timeout_ns::Int64
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_worker_next_threaded(w::Ptr{feedlane_worker}, timeout_ns::Int64, task::Ptr{Ptr{feedlane_task}}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_worker_next, libfeedlane), Int32, (Ptr{feedlane_worker}, Int64, Ptr{Ptr{feedlane_task}}, Ptr{feedlane_error}), w, timeout_ns, task, err)
 feedlane_worker_check(w) =
     ccall((:feedlane_worker_check, libfeedlane), Int32, (Ptr{feedlane_worker},), w)
 feedlane_worker_arm(w, fd) =
@@ -292,6 +308,8 @@ function feedlane_loader_run_stager_gc_safe(l::Ptr{feedlane_loader}, err::Ptr{fe
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_loader_run_stager_threaded(l::Ptr{feedlane_loader}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_loader_run_stager, libfeedlane), Int32, (Ptr{feedlane_loader}, Ptr{feedlane_error}), l, err)
 feedlane_loader_state(l, token, buffer, cap, bytes, err) =
     ccall((:feedlane_loader_state, libfeedlane), Int32, (Ptr{feedlane_loader}, UInt64, Ptr{Cvoid}, UInt64, Ptr{UInt64}, Ptr{feedlane_error}), l, token, buffer, cap, bytes, err)
 feedlane_state_read(state, bytes, out, err) =
@@ -314,6 +332,8 @@ function feedlane_loader_join_gc_safe(fd::Int32, path::Cstring, config::Ptr{feed
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return status
 end
+feedlane_loader_join_threaded(fd::Int32, path::Cstring, config::Ptr{feedlane_consumer_config}, timeout_ns::Int64, out::Ptr{Ptr{feedlane_loader}}, err::Ptr{feedlane_error}) =
+    @threadcall((:feedlane_loader_join, libfeedlane), Int32, (Int32, Cstring, Ptr{feedlane_consumer_config}, Int64, Ptr{Ptr{feedlane_loader}}, Ptr{feedlane_error}), fd, path, config, timeout_ns, out, err)
 feedlane_loader_get_consumer(l, nth, out) =
     ccall((:feedlane_loader_get_consumer, libfeedlane), Int32, (Ptr{feedlane_loader}, Int32, Ptr{feedlane_consumer_stats}), l, nth, out)
 feedlane_monitor_of(l, out, err) =
