@@ -8,19 +8,30 @@ is reachable. A token refers to the loader's handle or the pool, which is not fi
 mutable struct Token <: AnyToken
     live::Bool                       # arrays check this
     kept::Bool                       # the loop does not release it
-    claim::Threads.Atomic{Int}       # 1: released, or being released
+    released::Bool                   # or being released: see `claim`
     number::UInt64                   # the library's token; 0: a worker's task
     address::Ptr{L.feedlane_loader}  # stays valid for the release
     owner::Union{Nothing,Handle,Pool}  # keeps the memory; a pool: `number` is a buffer's
 end
 
-Token(number, address, owner) = Token(true, false, Threads.Atomic{Int}(0), number, address, owner)
+Token(number, address, owner) = Token(true, false, false, number, address, owner)
 "The memory of a worker's task. `live` until the task is over."
 Token() = Token(0, C_NULL, nothing)
 
+# Held for a few instructions that allocate nothing, so a finalizer can wait for it.
+const claiming = Threads.SpinLock()
+
+"True for one of the tasks that want to release."
+function claim(token::Token)
+    lock(claiming)
+    is_first, token.released = !token.released, true
+    unlock(claiming)
+    return is_first
+end
+
 "Gives the memory back to the workers. Returns false if that was done before. Any task or finalizer may call it."
 function release(token::Token)
-    Threads.atomic_cas!(token.claim, 0, 1) == 0 || return false
+    claim(token) || return false
     token.live = false
     owner = token.owner
     owner isa Pool ? L.feedlane_pool_release(owner.address, token.number, L.FEEDLANE_NO_STREAM, C_NULL) :

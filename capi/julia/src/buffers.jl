@@ -46,13 +46,13 @@ end
 release_on(token::Token, ::Nothing) = release(token) ? nothing : throw_released()
 
 function release_on(token::Token, stream::Ptr)
-    Threads.atomic_cas!(token.claim, 0, 1) == 0 || throw_released()
+    claim(token) || throw_released()
     token.live = false
     try
         checked(err -> token.owner isa Pool ? L.feedlane_pool_release(token.owner.address, token.number, stream, err) :
                        L.feedlane_batch_release_on(token.address, token.number, stream, err))
     catch
-        token.live, token.claim[] = true, 0
+        token.live, token.released = true, false
         rethrow()
     end
     return nothing

@@ -73,7 +73,7 @@ function publish(arena::Arena, token::Token, timeout)
     report = Report(0)
     GC.@preserve report check_ok(waiting(arena, timeout, L.feedlane_arena_publish_threaded, L.feedlane_arena_publish_gc_safe,
                                          (token.number,), (address_of(report.raw),)), report)
-    token.claim[] = 1
+    token.released = true
 end
 
 """

@@ -129,8 +129,17 @@ mutable struct Maker{names,D,S<:Tuple}
     data::D
     specs::S
     making::Making
+    is_indexed::Bool   # see `make_sample!`
 end
-Maker(data::D, ::Val{names}, specs::S) where {names,D,S} = Maker{names,D,S}(data, specs, Making())
+Maker(data::D, ::Val{names}, specs::S) where {names,D,S} = Maker{names,D,S}(data, specs, Making(), is_indexed(D))
+
+"Whether observations are `data[index]`: neither the data set nor a package has other methods."
+is_indexed(D) = conventions() === nothing && which(getobs, Tuple{D,Int}) === which(getobs, Tuple{Any,Int}) &&
+                which(getobs!, Tuple{Row,D,Int}) === which(getobs!, Tuple{Row,Any,Int})
+
+"Writes a sample to its row. For `data[index]`, whose type the compiler knows, without boxing the result."
+make_sample!(row::Row, maker::Maker, index) =
+    maker.is_indexed ? store!(row, maker.data[index]) : getobs!(row, maker.data, index)
 
 "The row of a callback, with the sample's fields."
 function row_of(::Val{names}, specs::S, row::Ptr{L.feedlane_row}, making::Making) where {names,S<:Tuple}
@@ -152,7 +161,7 @@ function get_inline(self::Maker{names,D,S}, row::Ptr{L.feedlane_row}, err::Ptr{L
     making = newest[] = self.making
     try
         place = row_of(Val(names), self.specs, row, making)
-        getobs!(place, self.data, Int(unsafe_load(member(row, Val(:index)))) + 1)
+        make_sample!(place, self, Int(unsafe_load(member(row, Val(:index)))) + 1)
         return L.FEEDLANE_OK
     catch reason
         report_failure(err, reason, catch_backtrace())

@@ -6,12 +6,14 @@ const MLUTILS = Base.PkgId(Base.UUID("f1d291b0-491e-4a28-83b9-f70985020b54"), "M
 
 "MLCore or MLUtils, if the program has loaded one of them. Their functions have methods for further types."
 function conventions()
-    for id in (MLCORE, MLUTILS)
-        loaded = get(Base.loaded_modules, id, nothing)
-        loaded === nothing || return loaded
-    end
-    return nothing
+    count, found = searched[]
+    length(Base.loaded_modules) == count && return found
+    found = get(() -> get(Base.loaded_modules, MLUTILS, nothing), Base.loaded_modules, MLCORE)
+    searched[] = (length(Base.loaded_modules), found)
+    return found
 end
+# The number of loaded modules at the last search, and its result: a search for each sample would take longer than the sample.
+const searched = Ref{Tuple{Int,Union{Nothing,Module}}}((0, nothing))
 
 """
     Feedlane.numobs(data)

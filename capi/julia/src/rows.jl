@@ -31,7 +31,7 @@ getobs!(row::Row, data, index) = store!(row, getobs(data, index))
 "Copies a sample into its row. If the sample differs from the declaration, throws an error that names the field."
 @inline function store!(row::Row{names}, sample::NamedTuple{own}) where {names,own}
     if names !== nothing
-        Set(own) == Set(names) || throw(ArgumentError(
+        own === names || Set(own) == Set(names) || throw(ArgumentError(
             "the fields $(join(names, ", ")) were declared, but the sample has $(join(own, ", "))"))
         return store_each!(getfield(row, :specs), getfield(row, :addresses), Tuple(NamedTuple{names}(sample)))
     end

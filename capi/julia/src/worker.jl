@@ -180,7 +180,7 @@ function make!(worker, maker::Maker{names,D,S}, address, progress) where {names,
         making.seed = unsafe_load(task.seeds, position + 1)
         index = progress.index < 0 ? unsafe_load(task.indices, position + 1) : progress.index
         addresses = map((base, stride) -> base + row * stride, bases, strides)
-        getobs!(Row{names}(specs, addresses, making.token), maker.data, Int(index) + 1)
+        make_sample!(Row{names}(specs, addresses, making.token), maker, Int(index) + 1)
         progress.position, progress.row, progress.index = position + 1, row + 1, -1
     end
     return nothing
