@@ -2,8 +2,9 @@
 # Arrays in shared memory: of a batch that the trainer holds, and of rows that a worker writes.
 
 """
-A reference to a batch, to a buffer of a pool, or to the task of a worker. Arrays refer to their token, so the memory remains while one of them
-is reachable. A token refers to the loader's handle or the pool, which is not finalized before the token.
+A reference to a batch, to a buffer of a pool, or to the task of a worker. Arrays refer to their token, so the memory
+remains while one of them is reachable. A token refers to the loader's handle or to the pool, so these are not finalized
+before the token.
 """
 mutable struct Token <: AnyToken
     live::Bool                       # arrays check this
@@ -11,7 +12,7 @@ mutable struct Token <: AnyToken
     released::Bool                   # or being released: see `claim`
     number::UInt64                   # the library's token; 0: a worker's task
     address::Ptr{L.feedlane_loader}  # stays valid for the release
-    owner::Union{Nothing,Handle,Pool}  # keeps the memory; a pool: `number` is a buffer's
+    owner::Union{Nothing,Handle,Pool} # keeps the memory; a pool: `number` is a buffer's
 end
 
 Token(number, address, owner) = Token(true, false, false, number, address, owner)
@@ -46,10 +47,10 @@ end
 """
     BatchArray{T,N} <: DenseArray{T,N}
 
-One field of all samples of a batch, in shared memory, without a copy, or memory of a pool or of a worker. The last dimension counts the samples. The array
-keeps its batch as long as the array is reachable, unless the batch is released. Any use after the release throws a
-`FeedlaneError` (`E_STALE`). The holder of the batch may write to the array. `pointer(array)` and calls into C are valid
-while the batch is held.
+One field of all samples of a batch, in shared memory, without a copy, or memory of a pool or of a worker. The last
+dimension counts the samples. The array keeps its batch as long as the array is reachable, unless the batch is released.
+Any use after the release throws a `FeedlaneError` (`E_STALE`). The holder of the batch may write to the array.
+`pointer(array)` and calls into C are valid while the batch is held.
 """
 struct BatchArray{T,N} <: DenseArray{T,N}
     token::Token

@@ -22,7 +22,8 @@ function acquire(pool::Pool, ::Type{T}, dims::Integer...; timeout=Inf) where {T}
     needed = sizeof(T) * prod(Int.(dims))
     if needed > out[].bytes
         release(token)
-        throw(ArgumentError("an array of $needed bytes does not fit into a buffer of $(out[].bytes): raise buffer_bytes of the pool"))
+        throw(ArgumentError("an array of $needed bytes does not fit into a buffer of $(out[].bytes): " *
+                            "raise buffer_bytes of the pool"))
     end
     return BatchArray{T,length(dims)}(token, Ptr{T}(out[].data), Int.(dims))
 end
@@ -72,6 +73,8 @@ function record_stream(batch::Batch, stream::Ptr)
     return nothing
 end
 
+bytes_in(array::DenseArray) = sizeof(eltype(array)) * length(array)
+
 """
     Feedlane.copy_to_device(pool, device_memory, array; stream)
 
@@ -80,8 +83,9 @@ device memory is memory of this process. The caller keeps the array unchanged an
 Throws a `FeedlaneError`: `E_DEVICE` or `E_UNSUPPORTED`, and nothing was enqueued.
 """
 function copy_to_device(pool::Pool, device_memory::Ptr, array::DenseArray; stream::Ptr)
-    GC.@preserve array checked(err -> L.feedlane_pool_copy(open_address(pool), device_memory, pointer(array), sizeof(eltype(array)) * length(array),
-                                                           stream, err))
+    GC.@preserve array checked() do err
+        L.feedlane_pool_copy(open_address(pool), device_memory, pointer(array), bytes_in(array), stream, err)
+    end
     return nothing
 end
 
@@ -95,7 +99,7 @@ part of these pages is registered already, `E_LIMIT`, `E_DEVICE`.
 function register(f, pool::Pool, array::DenseArray)
     address = open_address(pool)
     GC.@preserve array begin
-        checked(err -> L.feedlane_pool_register(address, pointer(array), sizeof(eltype(array)) * length(array), err))
+        checked(err -> L.feedlane_pool_register(address, pointer(array), bytes_in(array), err))
         try
             return f()
         finally

@@ -10,8 +10,8 @@ function table(texts)
 end
 
 """
-Creates the library's loader and returns its handle. `specs` are the fields. `sampler` is `nothing` for shards. `texts` are members that are strings; an
-empty one becomes NULL. `members` are copied into the configuration unchanged.
+Creates the library's loader and returns its handle. `specs` are the fields. `sampler` is `nothing` for shards. `texts`
+are members that are strings; an empty one becomes NULL. `members` are copied into the configuration unchanged.
 """
 function create(specs, sampler, maker, argv, worker_config, env, state, pool, texts; members...)
     names = [Base.cconvert(Cstring, spec.name) for spec in specs]
@@ -21,9 +21,11 @@ function create(specs, sampler, maker, argv, worker_config, env, state, pool, te
     variables, kept_variables = env === nothing ? (nothing, nothing) : table(["$name=$value" for (name, value) in env])
     kept_texts = map(text -> Base.cconvert(Cstring, String(text)), texts)
     out = Ref{Ptr{L.feedlane_loader}}(C_NULL)
-    GC.@preserve names fields dataset arguments kept_arguments variables kept_variables worker_config state sampler pool kept_texts begin
-        config = struct_of(L.feedlane_loader_config; sampler=sampler === nothing ? C_NULL : sampler.address, fields=pointer(fields),
-            field_count=length(fields), dataset=maker === nothing ? C_NULL : Base.unsafe_convert(Ptr{L.feedlane_dataset}, dataset),
+    kept = (names, fields, dataset, kept_arguments, kept_variables, worker_config, state, sampler, pool, kept_texts)
+    GC.@preserve kept arguments variables begin
+        config = struct_of(L.feedlane_loader_config; sampler=sampler === nothing ? C_NULL : sampler.address,
+            fields=pointer(fields), field_count=length(fields),
+            dataset=dataset === nothing ? C_NULL : address_of(dataset),
             argv=arguments === nothing ? C_NULL : pointer(arguments), envp=variables === nothing ? C_NULL : pointer(variables),
             worker_config=pointer(worker_config), worker_config_bytes=length(worker_config),
             state=state === nothing ? C_NULL : pointer(state), state_bytes=state === nothing ? 0 : length(state),

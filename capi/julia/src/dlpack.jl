@@ -22,8 +22,9 @@ registered with a device that DLPack knows. Any task may call it.
 """
 function dlpack(batch::Batch{names}, field; legacy=false, pinned=false) where {names}
     number = field isa Symbol ? (names === nothing ? nothing : findfirst(isequal(field), names)) : field
-    number isa Integer && 1 <= number <= length(batch) || throw(ArgumentError(
-        "the batch has no field $(repr(field)): must be 1 to $(length(batch))$(names === nothing ? "" : " or one of $(join(names, ", "))")"))
+    others = names === nothing ? "" : " or one of $(join(names, ", "))"
+    number isa Integer && 1 <= number <= length(batch) ||
+        throw(ArgumentError("the batch has no field $(repr(field)): must be 1 to $(length(batch))$others"))
     held, out = token(batch), Ref{Ptr{Cvoid}}(C_NULL)
     held.live || throw_released()
     flags = (legacy ? L.FEEDLANE_DLPACK_LEGACY : Int32(0)) | (pinned ? L.FEEDLANE_DLPACK_PINNED : Int32(0))

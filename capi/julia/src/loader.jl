@@ -93,8 +93,9 @@ function Loader(data; batchsize=1, shuffle=false, partial=true, workers=0, sampl
     refuse_combination(data, iterable, start, sampler, shuffle, workers, staged)
     names, specs = fields === nothing ? specs_of(first_sample(data)) : declared(fields)
     order = iterable ? nothing : order_of(data, sampler, shuffle, something(seed, rand(UInt64)))
-    batch_size = order !== nothing && order.makes_batches && batchsize == 1 ? 0 : batchsize == 0 ? L.FEEDLANE_UNBATCHED : batchsize
-    maker = iterable ? Walk(config -> data, iterable && data isa Shards && data.saves) : Maker(data, Val(names), specs)
+    makes_batches = order !== nothing && order.makes_batches
+    batch_size = makes_batches && batchsize == 1 ? 0 : batchsize == 0 ? L.FEEDLANE_UNBATCHED : batchsize
+    maker = iterable ? Walk(config -> data, data isa Shards && data.saves) : Maker(data, Val(names), specs)
     argv, config = workers != 0 && start === :spawn ? start_of(data, worker, worker_config, setup) :
                    (nothing, bytes_of_config(worker_config))
     prefetch isa Symbol && prefetch !== :auto && throw(ArgumentError("prefetch=:$prefetch: must be a number or :auto"))
@@ -121,7 +122,8 @@ end
 function stage(handle::Handle)
     address = enter(handle)
     handle.stager = in_background(address) do
-        in_thread(L.feedlane_loader_run_stager_threaded, L.feedlane_loader_run_stager_gc_safe, address, Ptr{L.feedlane_error}(C_NULL))
+        in_thread(L.feedlane_loader_run_stager_threaded, L.feedlane_loader_run_stager_gc_safe, address,
+                  Ptr{L.feedlane_error}(C_NULL))
     end
 end
 
@@ -135,7 +137,8 @@ function refuse_combination(data, iterable, start, sampler, shuffle, workers, st
     start === :fork && throw(ArgumentError("start=:fork: Julia cannot fork; must be one of spawn, thread, external"))
     if staged > 0 && workers > 0
         check_served("pass staged=0")
-        Threads.threadid() == 1 || throw(ArgumentError("staged=$staged needs a thread of libuv: create this loader in Julia's first thread"))
+        Threads.threadid() == 1 ||
+            throw(ArgumentError("staged=$staged needs a thread of libuv: create this loader in Julia's first thread"))
     end
     return nothing
 end
@@ -160,5 +163,8 @@ end
 
 isclosed(loader::Loader) = loader.handle.address == C_NULL
 
-Base.show(io::IO, loader::Loader) =
-    print(io, "Loader(", isclosed(loader) ? "closed" : "$(length(loader)) batches an epoch, next is epoch $(loader.next_epoch)", ")")
+function Base.show(io::IO, loader::Loader)
+    isclosed(loader) && return print(io, "Loader(closed)")
+    batches = reading(info_of, loader).batches
+    print(io, "Loader(", batches < 0 ? "" : "$batches batches an epoch, ", "next is epoch ", loader.next_epoch, ")")
+end

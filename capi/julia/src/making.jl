@@ -68,7 +68,8 @@ function scratch(::Type{T}, dims::Integer...) where {T}
     isbitstype(T) || throw(ArgumentError("scratch memory has no elements of type $T: must be a bits type"))
     any(dim -> dim < 0, dims) && throw(ArgumentError("dimensions are $dims: must not be negative"))
     making = current_making()
-    worker = making === nothing || making.task == C_NULL ? Ptr{L.feedlane_worker}(C_NULL) : unsafe_load(member(making.task, Val(:worker)))
+    (making === nothing || making.task == C_NULL) && return Array{T}(undef, dims...)
+    worker = unsafe_load(member(making.task, Val(:worker)))
     worker == C_NULL && return Array{T}(undef, dims...)
     address = L.feedlane_worker_scratch(worker, max(sizeof(T) * prod(dims), 1), 64)
     address == C_NULL && throw(OutOfMemoryError())
@@ -171,7 +172,8 @@ function get_inline(self::Maker{names,D,S}, row::Ptr{L.feedlane_row}, err::Ptr{L
     end
 end
 
-function choose_substitute(self::Maker, failed::Int64, seed::UInt64, tries::UInt32, other::Ptr{Int64}, err::Ptr{L.feedlane_error})
+function choose_substitute(self::Maker, failed::Int64, seed::UInt64, tries::UInt32, other::Ptr{Int64},
+                           err::Ptr{L.feedlane_error})
     try
         index = substitute(self.data, Int(failed) + 1, seed, Int(tries))
         index === nothing && return L.FEEDLANE_E_SAMPLE

@@ -119,7 +119,8 @@ events(source::Union{Loader,Arena}) = calling(source.handle) do address
         push!(list, (kind=event_kind(event.kind), text=text_of(what.text), worker=Int(what.worker),
                      batch=Int(what.batch), sample=what.sample < 0 ? nothing : Int(what.sample) + 1,
                      retries=event.kind in SAMPLE_EVENTS ? Int(what.found) : 0,
-                     substitute=event.kind == L.FEEDLANE_EVENT_SAMPLE_SUBSTITUTED ? Int(what.needed) + 1 : nothing, time_ns=event.time_ns, lost=event.lost))
+                     substitute=event.kind == L.FEEDLANE_EVENT_SAMPLE_SUBSTITUTED ? Int(what.needed) + 1 : nothing,
+                     time_ns=event.time_ns, lost=event.lost))
     end
     return list
 end

@@ -52,7 +52,8 @@ in place. `close(sender)` leaves; the receiver still gets everything. Throws a `
 receiver, `TIMEOUT` if it did not answer in time (it does during its own calls), `E_LIMIT` if it has all its senders,
 `E_STATE` if it belongs to another user, `E_ARGUMENT` if its messages have another size.
 """
-join_ring(::Type{T}, fd::RawFD; timeout=JOIN_SECONDS) where {T} = joined_ring(T, reinterpret(Int32, fd), Cstring(C_NULL), timeout)
+join_ring(::Type{T}, fd::RawFD; timeout=JOIN_SECONDS) where {T} =
+    joined_ring(T, reinterpret(Int32, fd), Cstring(C_NULL), timeout)
 function join_ring(::Type{T}, path::AbstractString; timeout=JOIN_SECONDS) where {T}
     text = Base.cconvert(Cstring, String(path))
     return GC.@preserve text joined_ring(T, Int32(-1), Cstring(pointer(text)), timeout)
@@ -70,7 +71,8 @@ function joined_ring(::Type{T}, fd, path, timeout) where {T}
 end
 
 function message_bytes(::Type{T}) where {T}
-    isbitstype(T) && sizeof(T) > 0 || throw(ArgumentError("messages of type $T are not allowed: must be a bits type with at least one byte"))
+    isbitstype(T) && sizeof(T) > 0 ||
+        throw(ArgumentError("messages of type $T are not allowed: must be a bits type with at least one byte"))
     return sizeof(T)
 end
 
@@ -154,11 +156,15 @@ Messages{T}(span::L.feedlane_span) where {T} = Messages{T}(Token(), span.data, s
 Base.size(messages::Messages) = (messages.count,)
 @inline function place_of(messages::Messages{T}, i) where {T}
     checkbounds(messages, i)
-    messages.token.live || throw(FeedlaneError(L.FEEDLANE_E_STALE, "these messages were released or sent: copy what is needed later"))
+    messages.token.live ||
+        throw(FeedlaneError(L.FEEDLANE_E_STALE, "these messages were released or sent: copy what is needed later"))
     return Ptr{T}(messages.address + (i - 1) * messages.stride)
 end
 Base.getindex(messages::Messages, i::Int) = unsafe_load(place_of(messages, i))
-Base.setindex!(messages::Messages{T}, value, i::Int) where {T} = (unsafe_store!(place_of(messages, i), convert(T, value)::T); messages)
+function Base.setindex!(messages::Messages{T}, value, i::Int) where {T}
+    unsafe_store!(place_of(messages, i), convert(T, value)::T)
+    return messages
+end
 
 function show_span(f, ::Type{T}, span) where {T}
     messages = Messages{T}(span)
@@ -256,7 +262,8 @@ function Base.append!(sender::RingSender{T}, values; timeout=Inf) where {T}
     isempty(list) && return sender
     status = using_end(sender) do address
         GC.@preserve list sent report in_slices(timeout) do first, ns
-            arguments = (address, Ptr{Cvoid}(pointer(list, total + 1)), UInt32(length(list) - total), ns, address_of(sent), address_of(report.raw))
+            arguments = (address, Ptr{Cvoid}(pointer(list, total + 1)), UInt32(length(list) - total), ns, address_of(sent),
+                         address_of(report.raw))
             result = first ? L.feedlane_tx_send_gc_safe(arguments...) :
                              in_thread(L.feedlane_tx_send_threaded, L.feedlane_tx_send_gc_safe, arguments...)
             total += sent[]
@@ -265,8 +272,9 @@ function Base.append!(sender::RingSender{T}, values; timeout=Inf) where {T}
     end
     status == L.FEEDLANE_OK && return sender
     reason = error_of(status, report)
-    throw(FeedlaneError(reason.status, reason.name, "$(reason.text) ($total of $(length(list)) messages were sent)", reason.argument,
-                        -1, -1, -1, -1, nothing, total, length(list), reason.os_errno, ""))
+    text = "$(reason.text) ($total of $(length(list)) messages were sent)"
+    throw(FeedlaneError(reason.status, reason.name, text, reason.argument, -1, -1, -1, -1, nothing, total, length(list),
+                        reason.os_errno, ""))
 end
 
 """

@@ -78,13 +78,13 @@ function answering(f, walk::Walk, err, status)
     end
 end
 
-open_shards(walk::Walk, info::Ptr{L.feedlane_worker_info}, self::Ptr{Ptr{Cvoid}}, err) = answering(walk, err, L.FEEDLANE_E_INIT) do
+open_shards(walk::Walk, info, self, err) = answering(walk, err, L.FEEDLANE_E_INIT) do
     facts = unsafe_load(info)
     names, specs = specs_of(facts.fields, Int(facts.field_count))
     walk.names, walk.specs, walk.facts = Val(names), specs, shard_facts(facts)
     data = walk.opens(config_of(facts))
-    data isa Shards || throw(ArgumentError("the loader expects an iterable data set, but the worker has a $(typeof(data)): pass Shards"))
-    data.saves == walk.saves || throw(ArgumentError("saves is $(data.saves) in the worker, but must be $(walk.saves) as in worker_main"))
+    data isa Shards ||
+        throw(ArgumentError("the loader expects an iterable data set, but the worker has a $(typeof(data)): pass Shards"))
     walk.data = data
     unsafe_store!(self, pointer_from_objref(walk))
     return L.FEEDLANE_OK
@@ -122,10 +122,11 @@ next_sample(walk::Walk, row::Ptr{L.feedlane_row}, err) = answering(walk, err, L.
     end
 end
 
-save_shard(walk::Walk, buffer::Ptr{UInt8}, room::UInt64, bytes::Ptr{UInt64}, err) = answering(walk, err, L.FEEDLANE_E_SAMPLE) do
+save_shard(walk::Walk, buffer, room, bytes, err) = answering(walk, err, L.FEEDLANE_E_SAMPLE) do
     position = serialized(walk.step === nothing ? nothing : Some(walk.step[2]))
     length(position) <= room || throw(ArgumentError(
-        "the position in the shard takes $(length(position)) bytes, but at most $room are allowed: iterate over something with a smaller state"))
+        "the position in the shard takes $(length(position)) bytes, but at most $room are allowed: " *
+        "iterate over something with a smaller state"))
     GC.@preserve position unsafe_copyto!(buffer, pointer(position), length(position))
     unsafe_store!(bytes, length(position))
     return L.FEEDLANE_OK
@@ -137,12 +138,14 @@ load_shard(walk::Walk, buffer::Ptr{UInt8}, bytes::UInt64, err) = answering(walk,
     return L.FEEDLANE_OK
 end
 
+save_callback() = @cfunction(save_shard, Int32, (Ref{Walk}, Ptr{UInt8}, UInt64, Ptr{UInt64}, Ptr{L.feedlane_error}))
+load_callback() = @cfunction(load_shard, Int32, (Ref{Walk}, Ptr{UInt8}, UInt64, Ptr{L.feedlane_error}))
+
 "The table of callbacks of an iterable data set. `walk` must live as long as its user."
 function table_of(walk::Walk)
     return struct_of(L.feedlane_dataset; user_data=pointer_from_objref(walk),
         open=@cfunction(open_shards, Int32, (Ref{Walk}, Ptr{L.feedlane_worker_info}, Ptr{Ptr{Cvoid}}, Ptr{L.feedlane_error})),
         next=@cfunction(next_sample, Int32, (Ref{Walk}, Ptr{L.feedlane_row}, Ptr{L.feedlane_error})),
         restart=@cfunction(restart_shard, Int32, (Ref{Walk}, Int64, Ptr{L.feedlane_error})),
-        save=walk.saves ? @cfunction(save_shard, Int32, (Ref{Walk}, Ptr{UInt8}, UInt64, Ptr{UInt64}, Ptr{L.feedlane_error})) : C_NULL,
-        load=walk.saves ? @cfunction(load_shard, Int32, (Ref{Walk}, Ptr{UInt8}, UInt64, Ptr{L.feedlane_error})) : C_NULL)
+        save=walk.saves ? save_callback() : C_NULL, load=walk.saves ? load_callback() : C_NULL)
 end

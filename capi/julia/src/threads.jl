@@ -41,7 +41,10 @@ function run_thread(crew::Crew, address)
     end
 end
 
-"False if `start_missing` was called after `seen`: it has counted this worker, which may have looked for work before there was any."
+"""
+False if `start_missing` was called after `seen`: it has counted this worker, which may have looked for work before there
+was any.
+"""
 leave_crew(crew::Crew, seen) = lock(crew.lock) do
     crew.starts == seen || return false
     crew.running -= 1

@@ -22,10 +22,10 @@ end
 """
     Feedlane.serve_worker(fd, data)
 
-A worker of the trainer whose `Feedlane.open_worker` returned the descriptor, a `RawFD`, in this process: makes batches of
-`data` (as in `worker_main`) until the trainer no longer needs this worker. Closes the descriptor in every case. The
-process ends with the trainer, unless the loader has `lifeline=false`. Throws a `FeedlaneError`: `E_PEER_DEAD` if there is no
-trainer, `E_INIT` if the data set cannot be opened.
+A worker of the trainer whose `Feedlane.open_worker` returned the descriptor, a `RawFD`, in this process: makes batches
+of `data` (as in `worker_main`) until the trainer no longer needs this worker. Closes the descriptor in every case. The
+process ends with the trainer, unless the loader has `lifeline=false`, and at SIGTERM. Throws a `FeedlaneError`:
+`E_PEER_DEAD` if there is no trainer, `E_INIT` if the data set cannot be opened.
 """
 function serve_worker(fd::RawFD, data)
     run_worker(reinterpret(Int32, fd), data) == 0 ||
@@ -77,7 +77,8 @@ end
 "Attaches to the trainer at `fd`, or as a thread to a loader of this process. `nothing`: no worker is missing."
 function attach(fd, loader=Ptr{L.feedlane_loader}(C_NULL))
     out, report = Ref{Ptr{L.feedlane_worker}}(C_NULL), Report()
-    status = GC.@preserve out report L.feedlane_worker_attach_gc_safe(fd, loader, L.FEEDLANE_FOREVER, address_of(out), address_of(report.raw))
+    status = GC.@preserve out report L.feedlane_worker_attach_gc_safe(fd, loader, L.FEEDLANE_FOREVER, address_of(out),
+                                                                      address_of(report.raw))
     return check(status, report) == L.FEEDLANE_END ? nothing : Attached(out[], report)
 end
 

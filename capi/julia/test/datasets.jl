@@ -108,7 +108,8 @@ function Base.getindex(data::Looking, i)
         sleep(0.001)
     end
     found = Feedlane.ahead()
-    return (y=found === nothing ? 0 : found.indices[1], next=i > data.last ? 0 : something(Feedlane.ahead(found.id), (batch=-1,)).batch)
+    next = found === nothing ? nothing : Feedlane.ahead(found.id)
+    return (y=found === nothing ? 0 : found.indices[1], next=next === nothing ? -1 : next.batch)
 end
 
 "Makes x in scratch memory. y is 1 if that of the task before can no longer be used."

@@ -27,6 +27,7 @@ const SHARD_MODES = ((workers=0,), (workers=2, setup=SETUP))
         end
         @test mode.workers == 0 || Feedlane.stats(loader).restarts >= 2
         @test first(loader).number == (shards == 1 ? (1:5) : (1:2:9))
+        @test sprint(show, loader) == "Loader(next is epoch 3)" && thrown(() -> length(loader)).name == "E_UNSUPPORTED"
         close(loader)
     end
 end
@@ -55,9 +56,13 @@ end
 end
 
 @testset "shard_seeds" begin
-    seeds(workers) = (loader = Loader(counting(broken=0); batchsize=10, seed=7, workers=workers, setup=workers == 0 ? nothing : SETUP);
-                      list = [batch.seed[1] for batch in loader]; close(loader); list)
-    @test seeds(0) == seeds(1) && allunique(seeds(0))
+    seeds = map((0, 1)) do workers
+        loader = Loader(counting(broken=0); batchsize=10, seed=7, workers=workers, setup=workers == 0 ? nothing : SETUP)
+        list = [batch.seed[1] for batch in loader]
+        close(loader)
+        list
+    end
+    @test seeds[1] == seeds[2] && allunique(seeds[1])
 end
 
 @testset "ranks" begin
@@ -84,11 +89,16 @@ facts(shard) = ((shard.shard, shard.shards, shard.epoch, shard.worker, shard.wor
     end
 end
 
+"An iterable with a state that is too large to be saved."
+struct Growing end
+Base.IteratorSize(::Type{Growing}) = Base.SizeUnknown()
+Base.iterate(::Growing, state=nothing) = ((number=1,), zeros(UInt8, 1 << 20))
+
 @testset "shard_errors" begin
-    for mode in SHARD_MODES[1:1], (reason, retries, budget, expected) in (
+    for (reason, retries, budget, expected) in (
             (ErrorException("no more"), 0, 1, 1:4), (Transient("wait"), 1, 0, 1:10))
         DataSets.attempts[] = 0
-        loader = Loader(Shards(_ -> Breaking(4, reason)); mode..., retries=retries, skip_budget=budget, fields=(number=(Int, ()),))
+        loader = Loader(Shards(_ -> Breaking(4, reason)); retries=retries, skip_budget=budget, fields=(number=(Int, ()),))
         @test numbers_of(loader) == expected
         @test only(Feedlane.events(loader)).kind == (retries == 1 ? :sample_retried : :sample_skipped)
         close(loader)
@@ -103,8 +113,11 @@ end
     @test reason.name == "E_SAMPLE" && occursin("no more", reason.text) && reason.sample == 5
     @test next!(loader) === nothing   # the shard has ended
     close(loader)
-    large = Loader(Shards(_ -> ((number=1,) for _ in [zeros(UInt8, 1)]); saves=true))   # a small state
-    @test numbers_of(large) == [1]
+    large = Loader(Shards(_ -> Iterators.take(Iterators.cycle([(number=1,)]), 3); saves=true))   # a state that can be saved
+    @test numbers_of(large) == [1, 1, 1]
+    large = Loader(Shards(_ -> Growing(); saves=true))
+    reason = thrown(() -> numbers_of(large))
+    @test reason.name == "E_SAMPLE" && occursin(" are allowed: iterate over something with a smaller state", reason.text)
     @test occursin("shuffle and sampler", thrown(() -> Loader(counting(); shuffle=true)).msg)
     @test occursin("not allowed for Shards", thrown(() -> Loader(counting(); workers=1, start=:thread)).msg)
     @test occursin("no sample", thrown(() -> Loader(Shards(_ -> Int[]))).msg)

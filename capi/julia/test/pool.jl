@@ -87,7 +87,8 @@ function dltensor(address)
     word(T, offset) = unsafe_load(Ptr{T}(address + offset))
     ndim = word(Int32, 16)
     shape, strides = (unsafe_wrap(Array, word(Ptr{Int64}, offset), ndim) for offset in (24, 32))
-    return (data=word(Ptr{Cvoid}, 0), device=word(Int32, 8), code=word(UInt8, 20), bits=word(UInt8, 21), shape=copy(shape), strides=copy(strides))
+    return (data=word(Ptr{Cvoid}, 0), device=word(Int32, 8), code=word(UInt8, 20), bits=word(UInt8, 21), shape=copy(shape),
+            strides=copy(strides))
 end
 
 @testset "dlpack" begin

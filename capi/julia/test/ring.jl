@@ -44,7 +44,8 @@ end
         sum(messages)
     end == 3
     @test thrown(() -> kept[][1]).name == "E_STALE"
-    @test thrown(() -> Feedlane.receive(messages -> error("seen $(messages[1])"), ring, 8)).msg == "seen 3"   # released all the same
+    # Released all the same.
+    @test thrown(() -> Feedlane.receive(messages -> error("seen $(messages[1])"), ring, 8)).msg == "seen 3"
     @test thrown(() -> take!(ring; timeout=0)).name == "TIMEOUT"
     close(ring)
     close(ring)   # does nothing
@@ -80,7 +81,8 @@ end
     ring = Ring{Int}(16; senders=2, path=path)
     by_path = program("sender = join_ring(Int, $(repr(path))); append!(sender, 1:2:999); close(sender)")
     place = Feedlane.offer(ring)
-    by_place = program_with(place.fd, "sender = join_ring(Int, RawFD(3)); foreach(n -> put!(sender, n), 2:2:1000)")   # ends without close
+    # It ends without close.
+    by_place = program_with(place.fd, "sender = join_ring(Int, RawFD(3)); foreach(n -> put!(sender, n), 2:2:1000)")
     close(place)
     found = [take!(ring) for _ in 1:1000]
     @test filter(isodd, found) == 1:2:999 && filter(iseven, found) == 2:2:1000   # each one's order

@@ -4,9 +4,11 @@
 # FEEDLANE_C_EXAMPLES: the folder of the built examples/c; FEEDLANE_RECORD: interface.json. Arguments: only these files.
 include("support.jl")
 
+const PARTS = ("record", "same", "errors", "policies", "iterable", "threads", "external", "batches", "life", "observe", "others",
+               "share", "arena", "ring", "pool", "orders")
+
 @testset "Feedlane" begin
-    for part in (isempty(ARGS) ? ("record", "same", "errors", "policies", "iterable", "threads", "external", "batches", "life", "observe",
-                                    "others", "share", "arena", "ring", "pool", "orders") : ARGS)
+    for part in (isempty(ARGS) ? PARTS : ARGS)
         include(part * ".jl")
     end
 end
