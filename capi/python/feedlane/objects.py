@@ -53,8 +53,9 @@ class Object:
         header = pickle.dumps((places[:count], [(*place, storage.first) for place, storage in zip(places[count:], shown)]),
                               pickle.HIGHEST_PROTOCOL)
         self._buffers = [np.frombuffer(buffer, np.uint8) for buffer in (*buffers, *storages)]
-        self._places, self._head = places, (header, stream.getbuffer())
-        self.start = _aligned(len(header) + len(stream.getbuffer()))  # offset of the buffers
+        head = stream.getvalue()
+        self._places, self._head = places, (header, head)
+        self.start = _aligned(len(header) + len(head))  # offset of the buffers
         self.bytes = self.start + end
 
     def write(self, place: Bytes) -> None:
