@@ -29,39 +29,15 @@ sys.path.insert(1, str(TOOLS))
 import goals
 import photographs
 from peer_torch import Group, find_feedlane, touch
+from processes import memory_mib, processor_seconds
 from rounds import alternate, cell, ratios, spread
 import torch  # peer_torch skips without it
 
 WORKERS, BATCH = 2, 64
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 # ---- one measurement ----
-
-def processes():
-    """PIDs of this process and of its descendants."""
-    parents = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            parents[int(pid)] = int(pathlib.Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # it has ended
-    found = [os.getpid()]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found
-
-
-def processor_seconds():
-    fields = (pathlib.Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split() for pid in processes())
-    return sum(int(field[11]) + int(field[12]) for field in fields) / TICKS
-
-
-def memory_mib():
-    rollups = (pathlib.Path("/proc", str(pid), "smaps_rollup").read_text() for pid in processes())
-    return sum(int(line.split()[1]) for text in rollups for line in text.splitlines() if line.startswith("Pss:")) / 1024
-
 
 def measure(epochs):
     """epochs(): an iterator of the images of each batch of an epoch."""
