@@ -222,8 +222,8 @@ want_packages() {
 # packages that tests use beside it.
 torch_of_pypi() {
   if [[ ! -x $1/bin/python3 ]]; then python3 -m venv "$1" || return 1; fi
-  "$1/bin/python3" -c 'import torch, numpy, PIL, ml_dtypes, gymnasium' 2>/dev/null ||
-    "$1/bin/pip" install -q torch numpy pillow ml_dtypes gymnasium
+  "$1/bin/python3" -c 'import torch, numpy, PIL, ml_dtypes, gymnasium, mypy' 2>/dev/null ||
+    "$1/bin/pip" install -q torch numpy pillow ml_dtypes gymnasium mypy
 }
 
 # ---- build directories -----------------------------------------------------------------------------------------------

@@ -16,7 +16,9 @@ std::int32_t fail(PyObject* target, feedlane_error* error) {
   Ref said(reason ? PyObject_CallMethod(target, "failed", "O", reason.get()) : nullptr);
   const char *text = nullptr, *traceback = nullptr;
   Py_ssize_t text_bytes = 0, traceback_bytes = 0;
-  if (said && PyArg_ParseTuple(said.get(), "y#y#", &text, &text_bytes, &traceback, &traceback_bytes) != 0) {
+  long long sample = -1;
+  if (said && PyArg_ParseTuple(said.get(), "y#y#|L", &text, &text_bytes, &traceback, &traceback_bytes, &sample) != 0) {
+    error->sample = sample;
     (void)PyOS_snprintf(error->text, sizeof error->text, "%.*s",
                         static_cast<int>(std::min<Py_ssize_t>(text_bytes, 383)), text);
     error->detail_len = std::min(static_cast<std::uint64_t>(traceback_bytes), error->detail_cap);

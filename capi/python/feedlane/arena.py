@@ -49,10 +49,10 @@ class Arena:
                  serve: bool = True, tensors: Literal["numpy", "torch"] = "numpy", allow_pickle: bool = False) -> None:
         if when_full not in _FULL:
             raise ValueError(f'when_full={when_full!r}: must be "evict", "wait" or "fail"')
-        numbers = [errors.whole(name, value, least, most) for name, value, least, most in (
-            ("bytes", bytes, 0, 2**63 - 1), ("members", members, 1, 2**31 - 1), ("entries", entries, 0, 2**31 - 1),
-            ("leases", leases, 0, 2**31 - 1))]
-        core = _core.Arena.create(*numbers, _FULL[when_full], None if path is None else os.fsencode(path))
+        core = _core.Arena.create(
+            errors.whole("bytes", bytes, 0, 2**63 - 1), errors.whole("members", members, 1, 2**31 - 1),
+            errors.whole("entries", entries, 0, 2**31 - 1), errors.whole("leases", leases, 0, 2**31 - 1), _FULL[when_full],
+            None if path is None else os.fsencode(path))
         self._set_up(core, tensors, allow_pickle)
         if serve:
             self._server = threading.Thread(target=_serve, args=(core,), name="feedlane-arena", daemon=True)

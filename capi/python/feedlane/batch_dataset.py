@@ -29,8 +29,11 @@ class BatchDataset:
         seed per row, the one that sample_seed() returns in other data sets: it is the same in any worker, and after a crash or
         a resume. `indices` and `seeds` are read-only.
 
-        When `fetch` returns, all arrays belong to the loader again. Keeping an array fails the batch. An exception fails the
-        batch too, and its traceback then has no local variables. Do not use the `base` of an array: it belongs to the loader."""
+        When `fetch` returns, all arrays belong to the loader again. Keeping an array fails the batch. Do not use the
+        `base` of an array: it belongs to the loader.
+
+        An exception fails the batch, and its traceback then has no local variables. To name the sample that failed, raise
+        feedlane.SampleError(text, sample=indices[r]): the trainer's SampleError has this `sample`."""
         raise NotImplementedError
 
     def __getitem__(self, index: int) -> NoReturn:

@@ -86,7 +86,9 @@ class PeerDead(FeedlaneError, RuntimeError):
 
 
 class SampleError(FeedlaneError, RuntimeError):
-    """The data set failed; `traceback` is the worker's, `sample` the index. The loop can continue with the next batch."""
+    """The data set failed; `traceback` is the worker's, `sample` the index. The loop can continue with the next batch.
+    A BatchDataset's `fetch` and a data set's __getitems__ can raise SampleError(text, sample=index): the trainer's error then has
+    this `sample`, if it is an index of the batch."""
 
 
 class ReadOnlyWarning(UserWarning):
@@ -170,6 +172,16 @@ def whole(name: str, found: Any, least: int, most: int) -> int:
     if isinstance(found, bool) or not least <= number <= most:
         raise ValueError(f"{name}={found!r}: must be from {least} to {most}")
     return number
+
+
+def named_sample(reason: BaseException) -> int:
+    """Returns the sample that a data set names by SampleError(text, sample=index); -1: none. The error of another loader, which
+    the data set iterates over, has a batch, and names none."""
+    sample = reason.sample if isinstance(reason, SampleError) and reason.batch < 0 else -1
+    try:
+        return whole("sample", sample, 0, 2**63 - 1)
+    except ValueError:
+        return -1
 
 
 def one_line(reason: BaseException) -> bytes:

@@ -41,12 +41,12 @@ class Inline:
                 self._batches.restart()
             return self._batches.make(task) or None
 
-    def failed(self, reason: BaseException) -> tuple[bytes, bytes]:
-        """Returns text and traceback for the library."""
+    def failed(self, reason: BaseException) -> tuple[bytes, bytes, int]:
+        """Returns text, traceback and sample (-1: none) for the library."""
         self._failure = reason = self._batches.in_words(reason)
         if isinstance(reason, maker.SampleFailed):
             reason = reason.__cause__ or reason
-        said = errors.one_line(reason), errors.story(reason)
+        said = errors.one_line(reason), errors.story(reason), errors.named_sample(reason)
         if self.rows is not None:
             _forget_arrays(reason)
         return said

@@ -4,21 +4,29 @@ run at the same time."""
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from . import _core, async_dataset, errors, maker, worker as worker_process
+
+if TYPE_CHECKING:
+    from .records import WorkerSetup
 
 
 class Maker(maker.Maker):
     """Makes the batches of a worker thread. The random generators are the whole process's, so they are not seeded."""
 
-    def open_worker(self, info: maker.WorkerSetup) -> None:
+    def open_worker(self, info: WorkerSetup) -> None:
+        """As in maker.Maker."""
         self.enter(info, is_thread=True)
 
     def close_worker(self) -> None:
+        """As in maker.Maker."""
         maker.leave_thread()
 
 
 class Glue(worker_process.Glue):
+    """As worker.Glue, for a thread."""
+
     caught = BaseException  # a thread that ends would not be replaced
 
 

@@ -141,6 +141,8 @@ class Glue:
         position = -1
         if isinstance(reason, maker.SampleFailed):
             position, reason = reason.position, reason.__cause__ or reason
+        elif (sample := errors.named_sample(reason)) >= 0 and not self._batches.job.iterable and sample in task.indices:
+            position = task.indices.index(sample)
         task.fail(position, self._text_of(reason), errors.story(reason))
 
 

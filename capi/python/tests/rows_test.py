@@ -32,6 +32,29 @@ class Squares(feedlane.BatchDataset):
         out["half"][:] = indices[:, None, None] / 2
 
 
+class Naming(Squares):
+    """Fails in the batch that has sample 9, and names `sample`."""
+
+    def __init__(self, sample):
+        super().__init__(21, bad=9)
+        self.sample = sample
+
+    def fetch(self, indices, seeds, out):
+        try:
+            super().fetch(indices, seeds, out)
+        except OSError:
+            raise feedlane.SampleError("unreadable", sample=self.sample) from ValueError("cause of it")
+
+
+class Together(list):
+    """Samples of one call, of which one fails."""
+
+    def __getitems__(self, indices):
+        if 9 in indices:
+            raise feedlane.SampleError("unreadable", sample=9)
+        return [self[i] for i in indices]
+
+
 class Keeping(Squares):
     """Keeps what it has to give back."""
 
@@ -129,6 +152,26 @@ class Rows(unittest.TestCase):
                     for _ in loader:
                         seen += 1
                 self.assertEqual(seen, 1)
+
+    def test_fetch_names_the_sample_that_failed(self):
+        for named, found in (9, 9), (np.int64(9), 9), (3, -1), (-5, -1), ("nine", -1):
+            for workers in 0, 1:
+                with self.subTest(named=named, workers=workers):
+                    with feedlane.Loader(Naming(named), 7, num_workers=workers, fields=FIELDS) as loader:
+                        loop = iter(loader)
+                        next(loop)
+                        with self.assertRaisesRegex(feedlane.SampleError, "unreadable") as caught:
+                            next(loop)
+                        self.assertEqual((caught.exception.batch, caught.exception.sample), (1, found))
+                        self.assertIn("cause of it", caught.exception.traceback)
+                        self.assertEqual(next(loop)["square"][0, 0], 14 * 14)
+
+    def test_getitems_names_the_sample_that_failed(self):
+        for workers in 0, 1:
+            with feedlane.Loader(Together(range(21)), 7, num_workers=workers) as loader:
+                with self.assertRaisesRegex(feedlane.SampleError, "unreadable") as caught:
+                    list(loader)
+                self.assertEqual((caught.exception.batch, caught.exception.sample), (1, 9))
 
     def test_an_array_that_is_kept_fails_the_batch(self):
         for what in "indices", "seeds", "rows":
