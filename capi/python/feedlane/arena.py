@@ -92,7 +92,7 @@ class Arena:
 
     def __del__(self) -> None:
         if hasattr(self, "_core"):
-            self._core.close()
+            self.close()
 
     def __enter__(self) -> Self:
         return self

@@ -114,6 +114,13 @@ class Values(Case):
         gc.collect()
         self.assertEqual(arena.stats()["entries"], 1)
 
+    def test_without_close_no_thread_is_left(self):
+        """A thread that wanted the GIL at the interpreter's end would abort the process."""
+        arena = feedlane.Arena(1 << 20)
+        server, = (thread for thread in threading.enumerate() if thread.name == "feedlane-arena")
+        del arena
+        self.assertFalse(server.is_alive())
+
     def test_in_place(self):
         arena = self.arena()
         with arena.reserve("key", {"x": ("float32", (2, 2)), "y": ("int64", ())}) as arrays:
