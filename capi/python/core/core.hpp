@@ -321,6 +321,7 @@ bool work(feedlane_worker* worker, PyObject* glue, std::int32_t& status);
 // seed() -> int or None: of the sample that this thread is making.
 PyObject* seed(PyObject* module, PyObject* none);
 
+struct DLPackExchangeAPI;
 // What `set_up` was given, and torch's.
 struct Types {
   PyObject* ndarray = nullptr;    // numpy's array type
@@ -333,7 +334,8 @@ struct Types {
   // Acquire: who finds the type finds the rest. Pairs with look_for_torch.
   [[nodiscard]] PyObject* tensor() const { return tensor_type.load(std::memory_order_acquire); }
   PyObject* to_dlpack = nullptr;
-  PyObject* uint8 = nullptr;  // torch.uint8
+  const DLPackExchangeAPI* exchange = nullptr;  // null: torch has none yet
+  PyObject* uint8 = nullptr;                    // torch.uint8
   PyObject* int8 = nullptr;
   PyObject* name_dtype = nullptr;  // "dtype", interned
   PyObject* name_requires_grad = nullptr;

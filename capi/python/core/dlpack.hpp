@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack's structs as specified in version 1.0 (https://dmlc.github.io/dlpack/latest/c_api.html), on a 64-bit system.
+// DLPack's structs as specified in version 1.3 (https://dmlc.github.io/dlpack/latest/c_api.html), on a 64-bit system.
 #pragma once
 
 #include <cstddef>
@@ -43,6 +43,19 @@ struct DLManagedTensorVersioned {
   DLTensor dl_tensor;
 };
 
+// From version 1.3 on: what a package's tensor type has as __dlpack_c_exchange_api__. Capsule name: "dlpack_exchange_api".
+// The functions that are not called here have no types.
+struct DLPackExchangeAPI {
+  struct {
+    std::uint32_t major, minor;
+  } version;
+  const void* prev_api;
+  void *managed_tensor_allocator, *managed_tensor_from_py_object_no_sync, *managed_tensor_to_py_object_no_sync;
+  // Describes the tensor, which keeps shape, strides and data. 0, or -1 with an exception. May be null.
+  int (*dltensor_from_py_object_no_sync)(void* py_object, DLTensor* out);
+  void* current_work_stream;
+};
+
 static_assert(sizeof(DLTensor) == 48 && offsetof(DLTensor, device) == 8 && offsetof(DLTensor, ndim) == 16 &&
               offsetof(DLTensor, dtype) == 20 && offsetof(DLTensor, shape) == 24 && offsetof(DLTensor, strides) == 32 &&
               offsetof(DLTensor, byte_offset) == 40);
@@ -51,5 +64,6 @@ static_assert(sizeof(DLManagedTensor) == 64 && offsetof(DLManagedTensor, manager
 static_assert(sizeof(DLManagedTensorVersioned) == 80 && offsetof(DLManagedTensorVersioned, manager_ctx) == 8 &&
               offsetof(DLManagedTensorVersioned, deleter) == 16 && offsetof(DLManagedTensorVersioned, flags) == 24 &&
               offsetof(DLManagedTensorVersioned, dl_tensor) == 32);
+static_assert(sizeof(DLPackExchangeAPI) == 56 && offsetof(DLPackExchangeAPI, dltensor_from_py_object_no_sync) == 40);
 
 }  // namespace feedlane::python

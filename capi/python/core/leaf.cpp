@@ -15,8 +15,8 @@ PyTypeObject* leaf_type;
 // A row, and what keeps it.
 struct Source {
   const void* data;
-  Py_buffer buffer;   // of an array
-  PyObject* capsule;  // of a tensor
+  Py_buffer buffer;  // of an array
+  PyObject* keeper;  // of a tensor: a capsule, or the tensor itself
 };
 
 struct Leaf {
@@ -35,7 +35,7 @@ void free_leaf(PyObject* self) {
   Leaf& leaf = *leaf_of(self);
   for (Py_ssize_t i = 0; i < leaf.count; i++) {
     if (leaf.sources[i].buffer.obj != nullptr) PyBuffer_Release(&leaf.sources[i].buffer);
-    Py_XDECREF(leaf.sources[i].capsule);
+    Py_XDECREF(leaf.sources[i].keeper);
   }
   std::free(leaf.sources);
   std::free(leaf.numbers);
@@ -158,8 +158,22 @@ bool is_told_by_dlpack(PyObject* tensor, const feedlane_dtype& dtype) {
   return found.get() == (!is_integer ? Py_False : dtype.code == 0 ? types.int8 : types.uint8);
 }
 
-// More are quicker by one torch.stack.
-constexpr Py_ssize_t max_tensors_by_one = 16;
+// False: it is sparse, on a device, or of a type that DLPack doesn't have. `keeper` keeps what `t` points to.
+bool describe(PyObject* tensor, DLTensor& t, PyObject*& keeper) {
+  if (types.exchange != nullptr) {
+    keeper = Ref::borrow(tensor).release();
+    if (types.exchange->dltensor_from_py_object_no_sync(tensor, &t) == 0) return true;
+  } else {
+    keeper = PyObject_CallFunctionObjArgs(types.to_dlpack, tensor, nullptr);
+    void* const managed = keeper != nullptr ? PyCapsule_GetPointer(keeper, "dltensor") : nullptr;
+    if (managed != nullptr) {
+      t = static_cast<const DLManagedTensor*>(managed)->dl_tensor;
+      return true;
+    }
+  }
+  PyErr_Clear();
+  return false;
+}
 
 }  // namespace
 
@@ -186,19 +200,13 @@ Ref array_leaf(PyObject* const* arrays, Py_ssize_t count, bool is_stacked) {
 }
 
 Ref tensor_leaf(PyObject* const* tensors, Py_ssize_t count, bool is_stacked) {
-  if (count > max_tensors_by_one) return {};
   Leaf* const leaf = new_leaf(count);
   Ref made(reinterpret_cast<PyObject*>(leaf));
   for (Py_ssize_t i = 0; made && i < count; i++) {
     if (reinterpret_cast<PyObject*>(Py_TYPE(tensors[i])) != types.tensor()) return {};
     Source& source = leaf->sources[i];
-    source.capsule = PyObject_CallFunctionObjArgs(types.to_dlpack, tensors[i], nullptr);
-    void* const managed = source.capsule != nullptr ? PyCapsule_GetPointer(source.capsule, "dltensor") : nullptr;
-    if (managed == nullptr) {
-      PyErr_Clear();  // sparse, on a device, of a type that DLPack doesn't have
-      return {};
-    }
-    const DLTensor& t = static_cast<const DLManagedTensor*>(managed)->dl_tensor;
+    DLTensor t;
+    if (!describe(tensors[i], t, source.keeper)) return {};
     const feedlane_dtype dtype{t.dtype.code, t.dtype.bits, t.dtype.lanes};
     std::uint64_t elements = 1;
     for (std::int32_t d = 0; d < t.ndim; d++) elements *= static_cast<std::uint64_t>(t.shape[d]);

@@ -1,10 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // feedlane._core: the module's functions and their registration.
 #include "core.hpp"
+#include "dlpack.hpp"
 
 namespace feedlane::python {
 
 Types types;
+
+namespace {
+
+// Null, without an exception: it has none, or none of a version that this file's functions are of.
+const DLPackExchangeAPI* exchange_of(PyObject* tensor_type) {
+  const Ref capsule(PyObject_GetAttrString(tensor_type, "__dlpack_c_exchange_api__"));
+  void* const found = capsule ? PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api") : nullptr;
+  PyErr_Clear();
+  const auto* const api = static_cast<const DLPackExchangeAPI*>(found);
+  return api != nullptr && api->version.major == 1 && api->dltensor_from_py_object_no_sync != nullptr ? api : nullptr;
+}
+
+}  // namespace
 
 void look_for_torch() {
   if (types.tensor() != nullptr) return;
@@ -24,6 +38,7 @@ void look_for_torch() {
   types.uint8 = uint8.release();
   types.int8 = int8.release();
   types.to_dlpack = to_dlpack.release();
+  types.exchange = exchange_of(tensor.get());
   types.tensor_type.store(tensor.release(), std::memory_order_release);  // pairs with Types::tensor
 }
 
