@@ -156,6 +156,11 @@ void Owner::handle_guest(std::uint64_t tag) {
   std::unique_ptr<Peer> peer;
   if (s == FEEDLANE_OK) {
     try {
+      // The poller may tell of this connection before it tells of the end of a member, whose place it needs.
+      for (const std::unique_ptr<Peer>& member : peers_) {
+        if (!member->is_over && member->state == Peer::State::offered) read_message(*member);
+        if (!member->is_over && member->process && os::has_ended(member->process.get())) end(*member, "has ended");
+      }
       (void)bury_ended();
       s = make_peer(peer, error);
     } catch (const std::bad_alloc&) {

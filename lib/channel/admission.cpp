@@ -6,6 +6,7 @@
 #include "greeting/host.hpp"
 #include "greeting/ring.hpp"
 #include "os/event.hpp"
+#include "os/process.hpp"
 
 namespace feedlane::channel {
 
@@ -92,6 +93,7 @@ Status Receiver::handle_guest(std::uint64_t tag, Error& error) {
   if (s != FEEDLANE_OK) return s == FEEDLANE_AGAIN ? FEEDLANE_OK : s;
   std::uint32_t lane = 0;
   Error why;
+  end_gone();
   if (find_free(lane, why) == FEEDLANE_OK) (void)make_room(lane, why);
   if (greeting::Guests::lacks_descriptors(why)) {
     guests_.pause();
@@ -102,6 +104,16 @@ Status Receiver::handle_guest(std::uint64_t tag, Error& error) {
   if (why.code == FEEDLANE_OK) (void)admit(lane, std::move(socket), why);
   else greeting::refuse(socket.get(), why);
   return FEEDLANE_OK;
+}
+
+// The poller may tell of a new sender's connection before it tells of the end of another, whose lane it needs.
+void Receiver::end_gone() {
+  for (std::uint32_t lane = 0; lane < senders_.size(); lane++) {
+    const Sender& sender = senders_[lane];
+    if (sender.state == Sender::State::offered) read_message(lane);
+    if (sender.state == Sender::State::attached && sender.process && os::has_ended(sender.process.get()))
+      end_sender(lane);
+  }
 }
 
 // ---- messages and ends of senders ----

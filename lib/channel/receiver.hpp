@@ -141,6 +141,7 @@ class Receiver {
   Status make_room(std::uint32_t lane, Error& error);
   Status admit(std::uint32_t lane, os::Fd socket, Error& error);
   Status handle_guest(std::uint64_t tag, Error& error);
+  void end_gone();
   void read_message(std::uint32_t lane);
   void end_sender(std::uint32_t lane);
   void free_if_empty(std::uint32_t lane);

@@ -7,9 +7,11 @@
 #include <new>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "greeting/host.hpp"
 #include "os/memfd.hpp"
+#include "os/process.hpp"
 #include "sharing/audience.hpp"
 #include "sharing/tags.hpp"
 
@@ -122,9 +124,9 @@ Status Audience::open_consumer(const feedlane_consumer_config& config, std::int3
 // Creates everything that a consumer needs of the feeder.
 Status Audience::make_link(const feedlane_consumer_config& config, std::unique_ptr<Link>& link, Error& error) {
   std::int32_t id = 0;
+  forget_gone();
   Status s = find_place(config, id, error);
   if (s != FEEDLANE_OK) return s;
-  forget_idle();
   links_.all.reserve(links_.all.size() + 1);
   constexpr std::int64_t standard_ns = 60'000'000'000;
   link = std::make_unique<Link>(++last_number_, id, config.lag,
@@ -153,12 +155,20 @@ Status Audience::admit(std::unique_ptr<Link> link, os::Fd socket, Error& error) 
   return s;
 }
 
-// Links of consumers that were evicted or are leaving, and hold nothing, are kept until the consumers send `left` or
-// end, which may be never. No more of them are kept than there are places.
-void Audience::forget_idle() {
-  std::vector<std::uint32_t> idle;
-  for (const std::unique_ptr<Link>& link : links_.all)
-    if (!link->is_concerned()) idle.push_back(link->number());
+// The poller may tell of a successor's connection before it tells of its predecessor's end. Links of consumers that were
+// evicted or are leaving, and hold nothing, are kept until the consumers send `left` or end, which may be never: no more of
+// them are kept than there are places.
+void Audience::forget_gone() {
+  std::vector<std::uint32_t> numbers, idle;
+  for (const std::unique_ptr<Link>& link : links_.all) numbers.push_back(link->number());
+  idle.reserve(numbers.size());
+  for (const std::uint32_t number : numbers) {
+    if (Link* const link = links_.find(number); link->state == Link::State::offered) read_message(*link);
+    const Link* const link = links_.find(number);
+    if (link == nullptr) continue;
+    if (link->process && os::has_ended(link->process.get())) end_link(number, "has ended");
+    else if (!link->is_concerned()) idle.push_back(number);
+  }
   for (std::size_t i = 0; i + loader_.config().consumers < idle.size(); i++) end_link(idle[i], nullptr);
 }
 

@@ -113,7 +113,7 @@ class Audience {
   Status find_place(const feedlane_consumer_config& config, std::int32_t& id, Error& error) const;
   Status welcome(Link& link, Error& error);
   void send_missed(Link& link);
-  void forget_idle();
+  void forget_gone();
   void handle(const os::Poller::Event& event);
   void handle_guest(std::uint64_t tag);
   void read_message(Link& link);

@@ -317,8 +317,7 @@ Status Consumer::state(std::uint64_t token, std::vector<std::byte>& out, Error& 
                           "the token is not of a held batch: save the state before you release the batch");
     request.round = batches_[slot].round;
   } else if (request.round == 0) {
-    return error.fail(FEEDLANE_E_STATE,
-                      "there is no state to save yet: this consumer has not received a batch yet");
+    return error.fail(FEEDLANE_E_STATE, "there is no state to save yet: this consumer has not received a batch yet");
   }
   if (is_feeder_gone_)
     return error.fail(FEEDLANE_E_PEER_DEAD, "the feeder has ended, and only the feeder can save the state");

@@ -100,6 +100,8 @@ def files(tree):
     expected |= {os.path.join(os.path.dirname(tree.include), "share/feedlane/interface.json")}
     if os.path.exists(os.path.join(tree.build, "tools/feedlane/feedlane")):  # where its libraries were
         expected |= {os.path.join(tree.bin, "feedlane"), os.path.join(tree.man, "man1/feedlane.1")}
+    if os.path.exists(os.path.join(tree.build, "tools/image_folder/feedlane-image-folder")):
+        expected |= {os.path.join(tree.bin, "feedlane-image-folder"), os.path.join(tree.man, "man1/feedlane-image-folder.1")}
     found = {os.path.join(folder, name) for folder, _, names in os.walk(tree.destination) for name in names}
     check(found == expected, f"too much: {sorted(found - expected)}; missing: {sorted(expected - found)}")
 
