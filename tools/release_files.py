@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import textwrap
 
 from elftools.elf.elffile import ELFFile
 
@@ -30,18 +31,25 @@ def text_of(path):
         return file.read()
 
 
+def boost_license():
+    """The Boost Software License, out of Debian's list of all that is in the package."""
+    text = text_of(glob.glob("/usr/share/doc/libboost1.*-dev/copyright")[0])
+    found = textwrap.dedent(re.search(r"^License: BSL-1.0\n((?: .*\n)+)", text, re.M)[1])
+    return re.sub(r"^\.$", "", found, flags=re.M)  # an empty line
+
+
 def license_files(work):
-    """What is linked in, by its name: (SPDX expression, file of its license's text). The last three are in wheels only, in
+    """What is linked in, by its name: (SPDX expression, its license's text). The last three are in wheels only, in
     feedlane-image-folder."""
     zig = next(os.scandir(f"{work}/tools/lib")).path + "/site-packages/ziglang/lib"
     return {
-        "libc++": ("Apache-2.0 WITH LLVM-exception", f"{zig}/libcxx/LICENSE.TXT"),
-        "libunwind": ("Apache-2.0 WITH LLVM-exception", f"{zig}/libunwind/LICENSE.TXT"),
-        "mimalloc": ("MIT", f"{work}/dependencies/mimalloc/LICENSE"),
-        "Boost": ("BSL-1.0", glob.glob("/usr/share/doc/libboost1.*-dev/copyright")[0]),
-        "libjpeg-turbo": ("IJG AND BSD-3-Clause AND Zlib", f"{work}/dependencies/libjpeg-turbo/LICENSE.md"),
-        "libpng": ("libpng-2.0", f"{work}/dependencies/libpng1.6/LICENSE"),
-        "zlib": ("Zlib", f"{work}/dependencies/zlib/README"),
+        "libc++": ("Apache-2.0 WITH LLVM-exception", text_of(f"{zig}/libcxx/LICENSE.TXT")),
+        "libunwind": ("Apache-2.0 WITH LLVM-exception", text_of(f"{zig}/libunwind/LICENSE.TXT")),
+        "mimalloc": ("MIT", text_of(f"{work}/dependencies/mimalloc/LICENSE")),
+        "Boost": ("BSL-1.0", boost_license()),
+        "libjpeg-turbo": ("IJG AND BSD-3-Clause AND Zlib", text_of(f"{work}/dependencies/libjpeg-turbo/LICENSE.md")),
+        "libpng": ("libpng-2.0", text_of(f"{work}/dependencies/libpng1.6/LICENSE")),
+        "zlib": ("Zlib", text_of(f"{work}/dependencies/zlib/README")),
     }
 
 
@@ -50,9 +58,10 @@ IN_WHEELS = ("libjpeg-turbo", "libpng", "zlib")
 
 def copy_licenses(work, folder, without=()):
     os.makedirs(folder, exist_ok=True)
-    for name, (_, path) in license_files(work).items():
+    for name, (_, text) in license_files(work).items():
         if name not in without:
-            shutil.copyfile(path, f"{folder}/LICENSE.{name}")
+            with open(f"{folder}/LICENSE.{name}", "w", encoding="utf-8") as file:
+                file.write(text)
 
 
 def newest_symbol(path):
