@@ -136,19 +136,19 @@ def wheel(arch, glibc, path, work, files):
         edit(f"{info}/WHEEL", r"^Tag: [^-]*-([^-]*)-.*$", rf"Tag: cp311-\1-{tag}" if is_stable else rf"Tag: cp{python_of(path)}-\1-{tag}")
         pack(tree, files)
         if is_stable and arch == "x86_64":
-            without_module(tree, info, modules, files)
+            without_module(tree, info, modules, work, files)
 
 
 def python_of(path):
     return re.search(r"-cp(\d+)-", path)[1]
 
 
-def without_module(tree, info, modules, files):
+def without_module(tree, info, modules, work, files):
     """For systems that no other wheel fits, which pip then prefers."""
     for module in modules:
         os.remove(f"{tree}/feedlane/{module}")
     shutil.rmtree(f"{tree}/feedlane/bin")
-    for name in license_files(sys.argv[-2]):
+    for name in license_files(work):
         os.remove(f"{info}/licenses/LICENSE.{name}")
     edit(f"{info}/METADATA", r"^License-Expression: .*$", "License-Expression: Apache-2.0")
     edit(f"{info}/METADATA", r"^Classifier: Operating System :: .*$", "Classifier: Operating System :: OS Independent")
@@ -194,7 +194,7 @@ def describe(work, files):
 
 
 def write_spdx(path, version, work, described):
-    """A document of SPDX 2.3: the files, and what is linked into those that are binary, checked by spdx-tools."""
+    """Writes an SPDX 2.3 document of the files and of the libraries linked into them. spdx-tools checks it."""
     from datetime import datetime, timezone
 
     def package(name, license_expression, number=None):

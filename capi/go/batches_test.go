@@ -284,7 +284,7 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// Scratch memory is zero in each task, whoever makes the batch.
+// Scratch memory is zero at the start of each task, in workers and inline.
 func TestScratch(t *testing.T) {
 	wanted, err := hashes(newLoader(t, nil), 0)
 	must(t, err)

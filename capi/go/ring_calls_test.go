@@ -185,7 +185,7 @@ func untilBusy(t testing.TB, name string, receiver *feedlane.Receiver, sender *f
 	}
 }
 
-// The garbage collector closes forgotten ends: the other one is told.
+// An end that is garbage collected is closed, and the peer learns of it.
 func TestRingForgotten(t *testing.T) {
 	receiver := newRing(t, nil)
 	func() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Rings: a receiver in the test's process, senders here or in processes of their own, which are this binary again.
+// Rings: the receiver is in the test's process, senders are there or in child processes that run this binary.
 
 package feedlane_test
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Workers in Julia's threads: with one thread here, with several in a process of its own.
+# Workers in Julia's threads: one thread in this process, several in a child process.
 
 const THREADS_BODY = """
     options = (batchsize=7, shuffle=true, seed=5)

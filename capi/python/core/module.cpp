@@ -33,7 +33,7 @@ void look_for_torch() {
   Ref int8(PyObject_GetAttrString(torch, "int8"));
   PyErr_Clear();  // torch is being imported, or is none that we know: the package's Python code does without
   if (!tensor || !to_dlpack || !uint8 || !int8) return;
-  static std::atomic<bool> is_found{false};  // relaxed: of free-threaded Python's threads, one goes on
+  static std::atomic<bool> is_found{false};  // relaxed: only one thread of free-threaded Python writes
   if (is_found.exchange(true, std::memory_order_relaxed)) return;
   types.uint8 = uint8.release();
   types.int8 = int8.release();

@@ -161,8 +161,8 @@ class Maker:
         self.enter(info)
 
     def enter(self, info: WorkerSetup, is_thread: bool = False) -> None:
-        """Sets the result of get_worker_info, in this process or this thread, and calls worker_init_fn. A process of its own also
-        gets seeds for its random generators, and torch learns of the worker."""
+        """Sets the result of get_worker_info, in this process or this thread, and calls worker_init_fn. In a worker process it
+        also seeds the random generators and sets torch's get_worker_info."""
         global _worker_info
         job = self.job
         seed = worker_seed(info["seed"], info["epoch"], job.rank)

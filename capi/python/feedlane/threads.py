@@ -39,8 +39,8 @@ def check(job: maker.Job, num_workers: int) -> None:
 
 
 def start(core: _core.Loader, job: maker.Job, count: int) -> None:
-    """Starts the threads for an epoch that has begun. Those that find no worker missing end at once: the threads of a
-    persistent crew go on."""
+    """Starts the threads for an epoch that has begun. Those that find no worker missing end at once, as persistent
+    workers are still there."""
     for _ in range(count):
         threading.Thread(target=_work, args=(core, job), name="feedlane worker", daemon=True).start()
 

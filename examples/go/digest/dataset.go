@@ -23,7 +23,7 @@ type Digits struct {
 	images, labels []byte
 }
 
-// dataFolder is examples/data beside the source.
+// dataFolder is examples/data of the source tree.
 func dataFolder() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..", "data")

@@ -27,7 +27,7 @@ type Digits struct {
 	order          []int // shuffled: first those that are held out, then those to train on
 }
 
-// dataFolder is examples/data beside the source.
+// dataFolder is examples/data of the source tree.
 func dataFolder() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..", "data")
