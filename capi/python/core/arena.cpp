@@ -58,24 +58,6 @@ class Call {
   feedlane_arena* handle_ = nullptr;
 };
 
-// Calls `try_it(timeout_ns)` until it returns something other than TIMEOUT and INTERRUPTED by a signal, or the time is
-// over. The GIL is released only for waits. The status; INT32_MIN with an exception.
-template <class Try>
-std::int32_t wait_for(std::int64_t timeout_ns, Try&& try_it) {
-  constexpr std::int32_t raised = INT32_MIN;
-  std::int32_t s = try_it(0);
-  if (s == FEEDLANE_TIMEOUT && timeout_ns != 0) {
-    const Slices slices(timeout_ns);
-    do {
-      if (PyErr_CheckSignals() != 0) return raised;
-      const std::int64_t slice = slices.next_ns();
-      s = unlocked([&] { return try_it(slice); });
-      if (s == FEEDLANE_TIMEOUT && slice == 0) break;
-    } while (s == FEEDLANE_TIMEOUT || (s == FEEDLANE_INTERRUPTED && error_room()->os_errno != 0));
-  }
-  return s >= 0 || raise(s) != nullptr ? s : raised;
-}
-
 // The batch, or the status as an int.
 Ref batch_or_status(feedlane_arena* handle, std::int32_t status, const feedlane_batch& batch, bool is_read_only) {
   if (status == INT32_MIN) return {};

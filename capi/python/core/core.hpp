@@ -181,14 +181,7 @@ PyObject* on_handle(PyObject* self, PyObject*) {
   const LoaderCall call(*loader_of(self));
   return call.handle() != nullptr ? function(self, call.handle()) : nullptr;
 }
-// As on_handle, but with the loader's monitor in place of its handle.
-template <PyObject* (*function)(PyObject*, feedlane_monitor*)>
-PyObject* on_monitor(PyObject* self, PyObject*) {
-  const LoaderCall call(*loader_of(self));
-  feedlane_monitor* const monitor = call.monitor();
-  return monitor != nullptr ? function(self, monitor) : nullptr;
-}
-// Raises for a function of the library that fills in no error.
+// Raises for a function of the library that fills in no error. `self`: a Loader, or a Monitor.
 std::nullptr_t refuse(PyObject* self, std::int32_t status);
 // The number of `begin`s so far.
 std::int64_t turn_of(const Loader& loader);
@@ -223,6 +216,12 @@ void forget_batch(PyObject* batch);
 
 // arena.cpp: Arena.
 bool add_arena(PyObject* module);
+
+// observe.cpp: Monitor.
+bool add_monitor(PyObject* module);
+
+// ring.cpp: Receiver, Sender and Span.
+bool add_ring(PyObject* module);
 
 // cursor.cpp: Cursor, the iterator of an epoch.
 bool add_cursor(PyObject* module);

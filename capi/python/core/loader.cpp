@@ -318,16 +318,8 @@ PyMethodDef loader_methods[] = {
     {"join", join, METH_VARARGS | METH_STATIC,
      "join(fd, path, place, timeout_ns) -> Loader of a consumer. Takes ownership of fd in every case.\n"
      "Either fd is -1, or path and place are None. place: (id, lag, evict_after_ns)."},
-    {"stats", on_monitor<get_stats>, METH_NOARGS, "stats() -> dict of feedlane_stats"},
-    {"worker_stats", exclusive<get_worker_stats>, METH_O,
-     "worker_stats(id) -> dict of feedlane_worker_stats; None: there are fewer"},
     {"event", on_handle<event>, METH_NOARGS, "event() -> (kind, text, worker, batch, sample); None: no more"},
-    {"info", on_monitor<get_info>, METH_NOARGS, "info() -> dict of feedlane_loader_info"},
-    {"timings", exclusive<get_timings>, METH_O,
-     "timings(id) -> dict of feedlane_timings; -1: of all; None: there are fewer"},
-    {"diagnose", on_monitor<diagnose>, METH_NOARGS, "diagnose() -> dict of feedlane_diagnosis, `bound` as a word"},
-    {"report", on_monitor<report>, METH_NOARGS, "report() -> str: about the present or newest epoch"},
-    {"trace", exclusive<get_trace>, METH_O, "trace(from) -> bytes, for read_trace. StateError: no trace is kept."},
+    OBSERVE_METHODS,
     {"read_trace", read_trace, METH_O | METH_STATIC, "read_trace(bytes) -> list of dicts of feedlane_batch_record"},
     {"read_state", read_state, METH_VARARGS | METH_STATIC, "read_state(bytes) -> dict of feedlane_state_info"},
     {"config_layout", config_layout, METH_NOARGS | METH_STATIC,
@@ -395,7 +387,8 @@ feedlane_monitor* LoaderCall::monitor() const {
 }
 
 std::nullptr_t refuse(PyObject* self, std::int32_t status) {
-  return status == FEEDLANE_E_STATE && self_of(self).owned == nullptr ? refuse_closed() : raise(status, "");
+  const bool is_closed = Py_TYPE(self) == loader_type && self_of(self).owned == nullptr;
+  return status == FEEDLANE_E_STATE && is_closed ? refuse_closed() : raise(status, "");
 }
 
 std::int64_t turn_of(const Loader& loader) { return loader.turn; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a loader's monitor reads: counters, timings, the trace, the bottleneck. And the loader's events.
+// Monitor, and what a monitor reads: counters, timings, the trace, the bottleneck. And the loader's events.
 #include "observe.hpp"
 
 #include <algorithm>
@@ -9,21 +9,37 @@
 #include "members.hpp"
 
 namespace feedlane::python {
+
+// A loader of another process, or of this one.
+struct Monitor {
+  PyObject_HEAD feedlane_monitor* handle;  // null: it was closed, and the last call has returned
+  bool is_closed;
+  int calls;  // under way
+};
+
 namespace {
+
+PyTypeObject* monitor_type;
+
+Monitor& monitor_of(PyObject* self) { return *reinterpret_cast<Monitor*>(self); }
+
+// The handle is destroyed with the last call after `close`.
+void free_unused(Monitor& monitor) {
+  if (monitor.is_closed && monitor.calls == 0) (void)feedlane_monitor_destroy(&monitor.handle);
+}
 
 using Record = feedlane_batch_record;
 
-// `read(handle, id, &value)` of the worker that `worker` says, as a dict. None: there are fewer workers.
+// `read(handle, number, &value)`, of a worker or an error, as a dict. None: there are fewer.
 template <typename Struct>
-PyObject* of_worker(PyObject* self, PyObject* worker, std::span<const Member<Struct>> members,
-                    std::int32_t (*read)(const feedlane_monitor*, std::int32_t, Struct*)) {
+PyObject* numbered(PyObject* self, const char* name, PyObject* number, std::span<const Member<Struct>> members,
+                   std::int32_t (*read)(const feedlane_monitor*, std::int32_t, Struct*)) {
   std::int32_t id = 0;
-  if (!from_python(worker, "worker", id)) return nullptr;
-  const LoaderCall call(*loader_of(self));
-  const feedlane_monitor* const monitor = call.monitor();
-  if (monitor == nullptr) return nullptr;
+  if (!from_python(number, name, id)) return nullptr;
+  const MonitorCall call(self);
+  if (call.handle() == nullptr) return nullptr;
   auto value = init<Struct>();
-  const std::int32_t s = read(monitor, id, &value);
+  const std::int32_t s = read(call.handle(), id, &value);
   if (s == FEEDLANE_END) Py_RETURN_NONE;
   return s == FEEDLANE_OK ? dict_of<Struct>(value, members).release() : refuse(self, s);
 }
@@ -40,6 +56,11 @@ PyObject* bound_word(const feedlane_diagnosis& d) {
     case FEEDLANE_BOUND_PROCESSORS: return PyUnicode_FromString("processors");
     default: return PyUnicode_FromFormat("%d", d.bound);
   }
+}
+
+PyObject* bytes_of(const std::vector<Record>& records) {
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(records.data()),
+                                   static_cast<Py_ssize_t>(records.size() * sizeof(Record)));
 }
 
 Member<feedlane_diagnosis> bound_member() {
@@ -101,7 +122,7 @@ PyObject* get_worker_stats(PyObject* self, PyObject* worker) {
                                           member_of<&Stats::epoch>("epoch"),
                                           member_of<&Stats::batch>("batch"),
                                           member_of<&Stats::row>("row")};
-  return of_worker<Stats>(self, worker, members, feedlane_monitor_get_worker_stats);
+  return numbered<Stats>(self, "worker", worker, members, feedlane_monitor_get_worker_stats);
 }
 
 PyObject* event(PyObject* self, feedlane_loader* handle) {
@@ -156,7 +177,7 @@ PyObject* get_timings(PyObject* self, PyObject* worker) {
                                             member_of<&Timings::work_percentiles>("work_percentiles"),
                                             member_of<&Timings::ready_percentiles>("ready_percentiles"),
                                             member_of<&Timings::hold_percentiles>("hold_percentiles")};
-  return of_worker<Timings>(self, worker, members, feedlane_monitor_get_timings);
+  return numbered<Timings>(self, "worker", worker, members, feedlane_monitor_get_timings);
 }
 
 // A look into /proc may be part of it.
@@ -197,8 +218,8 @@ PyObject* report(PyObject*, feedlane_monitor* monitor) {
 PyObject* get_trace(PyObject* self, PyObject* from) {
   std::uint64_t first = 0;
   if (!from_python(from, "from_", first)) return nullptr;
-  const LoaderCall call(*loader_of(self));
-  const feedlane_monitor* const monitor = call.monitor();
+  const MonitorCall call(self);
+  const feedlane_monitor* const monitor = call.handle();
   if (monitor == nullptr) return nullptr;
   auto info = init<feedlane_loader_info>();
   std::int32_t s = feedlane_monitor_get_info(monitor, &info);
@@ -217,11 +238,37 @@ PyObject* get_trace(PyObject* self, PyObject* from) {
     if (s == FEEDLANE_OK && info.trace == 0)
       return raise(FEEDLANE_E_STATE, "no trace is recorded: pass trace=, or set FEEDLANE_TRACE");
     if (s != FEEDLANE_OK && s != FEEDLANE_END) return refuse(self, s);
-    return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(all.data()),
-                                     static_cast<Py_ssize_t>(all.size() * sizeof(Record)));
+    return bytes_of(all);
   } catch (const std::bad_alloc&) {
     return PyErr_NoMemory();
   }
+}
+
+PyObject* get_slots(PyObject* self, feedlane_monitor* monitor) {
+  auto stats = init<feedlane_stats>();
+  std::int32_t s = feedlane_monitor_get_stats(monitor, &stats);
+  if (s != FEEDLANE_OK) return refuse(self, s);
+  try {
+    std::vector<Record> all(stats.slots, init<Record>());
+    std::uint64_t count = 0;
+    s = feedlane_monitor_get_trace(monitor, FEEDLANE_SLOTS, all.data(), all.size(), &count);
+    if (s != FEEDLANE_OK && s != FEEDLANE_END) return refuse(self, s);
+    all.resize(s == FEEDLANE_OK ? count : 0);
+    return bytes_of(all);
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
+}
+
+PyObject* get_error(PyObject* self, PyObject* index) {
+  using Error = feedlane_error_record;
+  static const Member<Error> members[] = {
+      member_of<&Error::kind>("kind"),         member_of<&Error::code>("code"),
+      member_of<&Error::worker>("worker"),     member_of<&Error::batch>("batch"),
+      member_of<&Error::sample>("sample"),     member_of<&Error::count>("count"),
+      member_of<&Error::first_ns>("first_ns"), member_of<&Error::last_ns>("last_ns"),
+      member_of<&Error::text>("text")};
+  return numbered<Error>(self, "index", index, members, feedlane_monitor_get_error);
 }
 
 PyObject* read_trace(PyObject*, PyObject* records) {
@@ -254,6 +301,77 @@ PyObject* read_trace(PyObject*, PyObject* records) {
     if (!one || PyList_SetItem(all.get(), i, one.release()) != 0) return nullptr;
   }
   return all.release();
+}
+
+// ---- Monitor ----
+
+MonitorCall::MonitorCall(PyObject* self) {
+  if (Py_TYPE(self) != monitor_type) {
+    loader_.emplace(*loader_of(self));
+    handle_ = loader_->monitor();
+    return;
+  }
+  const Exclusive lock(self);
+  if (monitor_of(self).is_closed) {
+    (void)raise(FEEDLANE_E_STATE, "the monitor was closed");
+    return;
+  }
+  monitor_ = &monitor_of(self);
+  monitor_->calls++;
+  handle_ = monitor_->handle;
+}
+
+MonitorCall::~MonitorCall() {
+  if (monitor_ == nullptr) return;
+  const Exclusive lock(reinterpret_cast<PyObject*>(monitor_));
+  monitor_->calls--;
+  free_unused(*monitor_);
+}
+
+namespace {
+
+PyObject* open(PyObject*, PyObject* args) {
+  long long pid = 0;
+  int nth = 0;
+  if (PyArg_ParseTuple(args, "Li:open", &pid, &nth) == 0) return nullptr;
+  feedlane_monitor* handle = nullptr;
+  const std::int32_t s = unlocked([&] { return feedlane_monitor_open(pid, nth, &handle, error_room()); });
+  if (s == FEEDLANE_END) Py_RETURN_NONE;
+  if (!check(s)) return nullptr;
+  auto* const monitor = new_object<Monitor>(monitor_type);
+  if (monitor == nullptr) (void)feedlane_monitor_destroy(&handle);
+  else monitor->handle = handle;
+  return reinterpret_cast<PyObject*>(monitor);
+}
+
+PyObject* close(PyObject* self, PyObject*) {
+  monitor_of(self).is_closed = true;
+  free_unused(monitor_of(self));
+  Py_RETURN_NONE;
+}
+
+void free_monitor(PyObject* self) {
+  (void)feedlane_monitor_destroy(&monitor_of(self).handle);
+  free_object(self);
+}
+
+PyMethodDef monitor_methods[] = {
+    {"open", open, METH_VARARGS | METH_STATIC, "open(pid, nth) -> Monitor; None: there is no such loader"},
+    {"close", exclusive<close>, METH_NOARGS, "close(): frees the memory of the other loader."},
+    OBSERVE_METHODS,
+    {nullptr, nullptr, 0, nullptr}};
+PyType_Slot monitor_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(free_monitor)},
+                               {Py_tp_methods, monitor_methods},
+                               {Py_tp_doc, const_cast<char*>("A monitor of a loader. Any thread may call any method.")},
+                               {0, nullptr}};
+PyType_Spec monitor_spec = {"feedlane._core.Monitor", sizeof(Monitor), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, monitor_slots};
+
+}  // namespace
+
+bool add_monitor(PyObject* module) {
+  monitor_type = add_type(module, monitor_spec);
+  return monitor_type != nullptr;
 }
 
 }  // namespace feedlane::python

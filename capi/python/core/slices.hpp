@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <ctime>
 
-#include "feedlane.h"
+#include "core.hpp"
 
 namespace feedlane::python {
 
@@ -28,5 +28,23 @@ class Slices {
   }
   std::int64_t end_ns_;
 };
+
+// Calls `try_it(timeout_ns)` until it returns something other than TIMEOUT and INTERRUPTED by a signal, or the time is
+// over. The GIL is released only for waits. The status; INT32_MIN with an exception.
+template <class Try>
+std::int32_t wait_for(std::int64_t timeout_ns, Try&& try_it) {
+  constexpr std::int32_t raised = INT32_MIN;
+  std::int32_t s = try_it(0);
+  if (s == FEEDLANE_TIMEOUT && timeout_ns != 0) {
+    const Slices slices(timeout_ns);
+    do {
+      if (PyErr_CheckSignals() != 0) return raised;
+      const std::int64_t slice = slices.next_ns();
+      s = unlocked([&] { return try_it(slice); });
+      if (s == FEEDLANE_TIMEOUT && slice == 0) break;
+    } while (s == FEEDLANE_TIMEOUT || (s == FEEDLANE_INTERRUPTED && error_room()->os_errno != 0));
+  }
+  return s >= 0 || raise(s) != nullptr ? s : raised;
+}
 
 }  // namespace feedlane::python

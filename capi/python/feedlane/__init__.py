@@ -28,7 +28,9 @@ if not _absent:
     from .loader import Loader as Loader
     from .maker import (WorkerInfo as WorkerInfo, get_shard as get_shard, get_worker_info as get_worker_info,
                         sample_seed as sample_seed)
+    from .observe import Monitor as Monitor
     from .pinned import Pool as Pool
+    from .ring import Messages as Messages, Receiver as Receiver, Sender as Sender
     from .samplers import Rank as Rank, Sampler as Sampler, rank_detect as rank_detect
     from .worker import worker_main as worker_main
 else:

@@ -224,7 +224,39 @@ class Pool:
         """Ends the pools that have no Python object and are not in use. Returns the number of those that are
         still in use."""
 
-class Loader:
+class _Observed:
+    """What a monitor reads."""
+
+    def stats(self) -> Stats:
+        """Returns the loader's counters."""
+    def worker_stats(self, worker: int, /) -> WorkerStats | None:
+        """Returns a worker's counters; None: there are fewer workers."""
+    def info(self) -> LoaderInfo:
+        """Returns facts about the loader, and its position in the epoch."""
+    def timings(self, worker: int, /) -> Timings | None:
+        """Returns the timings of the batches that this worker made or, with -1, of all batches. None: there are fewer workers."""
+    def diagnose(self) -> Diagnosis:
+        """Returns the bottleneck of the current or newest epoch."""
+    def report(self) -> str:
+        """Returns a report for people about the current or newest epoch."""
+    def error(self, index: int, /) -> dict[str, Any] | None:
+        """Returns the fields of feedlane_error_record; None: there are fewer errors."""
+    def slots(self) -> bytes:
+        """Returns a record for each slot, for `read_trace`."""
+    def trace(self, from_: int, /) -> bytes:
+        """Returns the records of the trace from this sequence number on, for `read_trace`. Raises StateError if no trace is
+        kept."""
+
+class Monitor(_Observed):
+    """A monitor of a loader. Any thread may call any method."""
+
+    @staticmethod
+    def open(pid: int, nth: int, /) -> Monitor | None:
+        """Opens loader `nth` of a process. None: there is no such loader. Raises the errors of feedlane_monitor_open."""
+    def close(self) -> None:
+        """Frees the memory of the other loader, after calls of other threads."""
+
+class Loader(_Observed):
     """A feedlane_loader. Use it from one thread at a time, except for `close`. Calls after `close` raise StateError. Calls in a
     forked child raise Forked."""
 
@@ -275,23 +307,8 @@ class Loader:
     def join(descriptor: int, path: bytes | None, place: tuple[int, int, int] | None, timeout_ns: int, /) -> Loader:
         """Joins a feeder and returns the consumer's loader. Takes ownership of the descriptor in every case. Waits without the
         GIL. With a path, `descriptor` is -1 and `place` has the fields of feedlane_consumer_config: id, lag, evict_after_ns."""
-    def stats(self) -> Stats:
-        """Returns the loader's counters."""
-    def worker_stats(self, worker: int, /) -> WorkerStats | None:
-        """Returns a worker's counters; None: there are fewer workers."""
     def event(self) -> tuple[int, str, int, int, int] | None:
         """Returns the next event as (kind, text, worker, batch, sample); -1 means "none". None: there are no more events."""
-    def info(self) -> LoaderInfo:
-        """Returns facts about the loader, and its position in the epoch."""
-    def timings(self, worker: int, /) -> Timings | None:
-        """Returns the timings of the batches that this worker made or, with -1, of all batches. None: there are fewer workers."""
-    def diagnose(self) -> Diagnosis:
-        """Returns the bottleneck of the current or newest epoch."""
-    def report(self) -> str:
-        """Returns a report for people about the current or newest epoch."""
-    def trace(self, from_: int, /) -> bytes:
-        """Returns the records of the trace from this sequence number on, for `read_trace`. Raises StateError if no trace is
-        kept."""
     @staticmethod
     def read_trace(records: bytes, /) -> list[BatchRecord]:
         """Decodes the records that `trace` returned."""
@@ -301,6 +318,63 @@ class Loader:
     @staticmethod
     def config_layout() -> dict[str, tuple[int, int]]:
         """Returns, for each field allowed in `config`, its offset and size in feedlane_loader_config, in bytes."""
+
+class Span:
+    """Messages in place: a buffer [messages, message_bytes] of bytes, read-only for a receiver. Without `finish`, received messages
+    come again, and reserved ones are dropped."""
+
+    @property
+    def lane(self) -> int:
+        """The sender's lane."""
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def finish(self, count: int, /) -> None:
+        """Releases or sends the first messages. Raises BufferError if a buffer of this object exists."""
+
+class Receiver:
+    """The receiving end of a ring. One thread at a time, otherwise Busy. Calls that wait release the GIL."""
+
+    @staticmethod
+    def create(message_bytes: int, capacity: int, senders: int, path: bytes | None, /) -> Receiver:
+        """Creates a ring. Raises the errors of feedlane_rx_create."""
+    @property
+    def is_closed(self) -> bool:
+        """Whether close was called."""
+    @property
+    def message_bytes(self) -> int:
+        """Size of a message."""
+    def close(self) -> None:
+        """Ends the call of another thread, and the ring as soon as no Span exists. Any thread."""
+    def offer(self) -> int:
+        """Returns a descriptor for attach, which the caller owns."""
+    def peek(self, want: int, timeout_ns: int, /) -> Span | int:
+        """Returns up to `want` messages of one sender in place, or a status: END or TIMEOUT."""
+    def receive(self, want: int, timeout_ns: int, /) -> tuple[bytearray, int] | int:
+        """Returns copies of up to `want` messages of one sender, and its lane, or a status: END or TIMEOUT."""
+    def arm(self) -> tuple[int, int]:
+        """Prepares to sleep on a descriptor. Returns the status and the descriptor."""
+    @staticmethod
+    def observe(pid: int, nth: int, /) -> dict[str, int] | None:
+        """Returns the fields of feedlane_ring_info; None: there is no such ring."""
+
+class Sender:
+    """A sending end of a ring. One thread at a time, otherwise Busy. Calls that wait release the GIL."""
+
+    @staticmethod
+    def attach(fd: int, path: bytes | None, timeout_ns: int, /) -> Sender:
+        """Becomes a sender. Takes ownership of the descriptor in every case; with a path, it is -1. Raises Timeout."""
+    @property
+    def is_closed(self) -> bool:
+        """Whether close was called."""
+    @property
+    def message_bytes(self) -> int:
+        """Size of a message."""
+    def close(self) -> None:
+        """Ends the call of another thread, and leaves the ring as soon as no Span exists. Any thread."""
+    def send(self, messages: ReadableBuffer, timeout_ns: int, /) -> int:
+        """Returns how many messages were sent: all of them, unless the time was over."""
+    def reserve(self, want: int, timeout_ns: int, /) -> Span | int:
+        """Returns up to `want` messages to be written in place, or TIMEOUT."""
 
 class Arena:
     """The owner's or a member's end of an arena. Any thread may call any method. Those that wait release the GIL."""

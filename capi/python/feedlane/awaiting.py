@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Iteration over batches in asyncio."""
+"""Waits in asyncio, and the iteration over batches there."""
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Protocol, Self
 
 from . import _core, errors
 
 Asleep = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
-"""The event loop of a task that waits for a batch, and the future whose end ends the wait."""
+"""The event loop of a task in `readable`, and the future whose end ends the wait."""
 
 
-class _Batches(Protocol):
-    timeout: float
+class Sleeper(Protocol):
+    """An object on which one task at a time waits."""
+
     _asleep: Asleep | None
+
+
+class _Batches(Sleeper, Protocol):
+    timeout: float
 
     def _raise(self, exception: errors.FeedlaneError) -> NoReturn: ...
 
@@ -69,28 +74,43 @@ class AsyncEpoch:
     async def _wait(self, end: float | None) -> bool:
         """Sleeps until the descriptor is readable, or the loader was closed or begins another epoch. Returns False at the time
         `end`."""
-        loop = asyncio.get_running_loop()
-        woken = loop.create_future()
-        asleep = self._loader._asleep = loop, woken
-        loop.add_reader(self._fd, settle, woken)
-        try:
-            if not self._core.is_closed:  # in another thread, before it could see `asleep`
-                async with asyncio.timeout_at(end):
-                    await woken
-            return True
-        except TimeoutError:
-            return False
-        finally:
-            loop.remove_reader(self._fd)
-            if self._loader._asleep is asleep:
-                self._loader._asleep = None
+        return await readable(self._fd, self._loader, lambda: self._core.is_closed, end)
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError):  # there was no descriptor left
             os.close(self._fd)
 
 
-def settle(woken: asyncio.Future[None]) -> None:
+async def readable(fd: int, sleeper: Sleeper, is_closed: Callable[[], bool], end: float | None) -> bool:
+    """Sleeps until the descriptor is readable, or `wake(sleeper)` is called. Returns False at the time `end` of the event loop.
+    Returns at once if is_closed(): it was closed in another thread, before `wake` could see this task."""
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+    asleep = sleeper._asleep = loop, woken
+    loop.add_reader(fd, _settle, woken)
+    try:
+        if not is_closed():
+            async with asyncio.timeout_at(end):
+                await woken
+        return True
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(fd)
+        if sleeper._asleep is asleep:
+            sleeper._asleep = None
+
+
+def wake(sleeper: Sleeper) -> None:
+    """Ends the wait of the task in `readable`, if there is one. Any thread may call it."""
+    asleep, sleeper._asleep = sleeper._asleep, None
+    if asleep is not None:
+        loop, woken = asleep
+        with contextlib.suppress(RuntimeError):  # the event loop was closed
+            loop.call_soon_threadsafe(_settle, woken)
+
+
+def _settle(woken: asyncio.Future[None]) -> None:
     """Ends the wait for this future."""
     if not woken.done():
         woken.set_result(None)

@@ -2,10 +2,8 @@
 """The iteration over batches, as shared by Loader and Consumer."""
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TextIO
@@ -27,11 +25,6 @@ class Event(NamedTuple):
     worker: int
     batch: int
     sample: int
-
-
-_EVENTS = ["", "warning", "worker died", "worker started", "worker wanted", "quarantined", "invalid", "sample retried",
-           "sample substituted", "sample skipped", "worker hung", "device failed", "consumer left", "consumer lags",
-           "consumer evicted"]
 
 
 class Batches(observe.Observed):
@@ -56,15 +49,7 @@ class Batches(observe.Observed):
         loader without workers."""
         if self._core is not None:
             self._core.close()
-            self._wake()
-
-    def _wake(self) -> None:
-        """Ends the wait of a task in AsyncEpoch, which then sees what has changed."""
-        asleep, self._asleep = self._asleep, None
-        if asleep is not None:
-            loop, woken = asleep
-            with contextlib.suppress(RuntimeError):  # the event loop was closed
-                loop.call_soon_threadsafe(awaiting.settle, woken)
+            awaiting.wake(self)
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +113,7 @@ class Batches(observe.Observed):
             from torch.utils import dlpack as from_torch
             from_dlpack = from_torch.from_dlpack
         core = self._begin()
-        self._wake()  # a task that waits in the epoch before
+        awaiting.wake(self)  # a task that waits in the epoch before
         timeout_ns = 0 if not waits else int(self.timeout * 1e9) if self.timeout else _core.FOREVER
         cursor = _core.Cursor(core, _Epoch(self, core, whole), self._load, from_dlpack,
                               timeout_ns, 0, whole or self._streams)
@@ -183,12 +168,11 @@ class Batches(observe.Observed):
 
     def workers(self) -> list[WorkerStats]:
         """Returns a dict for each worker: see feedlane_worker_stats in feedlane.h."""
-        counters = map(self._core.worker_stats, itertools.count())
-        return list(itertools.takewhile(bool, counters))  # type: ignore[arg-type]  # up to the first None
+        return observe.workers_of(self._core)
 
     def events(self) -> list[Event]:
         """Returns the events since the last call, such as deaths, replacements and warnings."""
-        return [Event(_EVENTS[kind] if kind < len(_EVENTS) else str(kind), text, worker, batch, sample)
+        return [Event(observe.event_word(kind), text, worker, batch, sample)
                 for kind, text, worker, batch, sample in iter(self._core.event, None)]
 
 

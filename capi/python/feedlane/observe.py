@@ -2,16 +2,23 @@
 """The speed of an epoch: what loaders report about it, also after their workers have ended."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from . import _core, errors
 
 if TYPE_CHECKING:
-    from .records import BatchRecord, Diagnosis, LoaderInfo, Timings
+    from .records import BatchRecord, Diagnosis, ErrorRecord, LoaderInfo, Stats, Timings, WorkerStats
+
+
+_EVENTS = ["error", "warning", "worker died", "worker started", "worker wanted", "quarantined", "invalid", "sample retried",
+           "sample substituted", "sample skipped", "worker hung", "device failed", "consumer left", "consumer lags",
+           "consumer evicted"]
 
 
 class Figures(Protocol):
-    """The source of the figures: a _core.Loader, or a copy of its last figures."""
+    """The source of the figures: a _core.Loader or _core.Monitor, or a copy of its last figures."""
 
     def report(self) -> str:
         """See Observed.report. The other methods also correspond to those of Observed."""
@@ -25,6 +32,12 @@ class Figures(Protocol):
     def timings(self, worker: int, /) -> Timings | None:
         """The timings of this worker or, with -1, of all. None: there are fewer workers."""
 
+    def error(self, index: int, /) -> dict[str, Any] | None:
+        """The distinct error with this index, whose `kind` is a number. None: there are fewer."""
+
+    def slots(self) -> bytes:
+        """Records for _core.Loader.read_trace, one for each slot."""
+
     def trace(self, from_: int, /) -> bytes:
         """Records for _core.Loader.read_trace."""
 
@@ -36,6 +49,7 @@ class Last:
         self._report, self._diagnosis, self._info = core.report(), core.diagnose(), core.info()
         self._timings = [core.timings(worker) for worker in range(-1, self._info["workers"])]
         self._trace = core.trace(0) if self._info["trace"] else None
+        self._errors, self._slots = list(_errors(core)), core.slots()
 
     def report(self) -> str:
         """The copied report."""
@@ -52,6 +66,14 @@ class Last:
     def timings(self, worker: int) -> Timings | None:
         """The copied timings."""
         return self._timings[worker + 1] if -1 <= worker < len(self._timings) - 1 else None
+
+    def error(self, index: int) -> dict[str, Any] | None:
+        """The copied error."""
+        return self._errors[index] if index < len(self._errors) else None
+
+    def slots(self) -> bytes:
+        """The copied records of the slots."""
+        return self._slots
 
     def trace(self, from_: int) -> bytes:
         """The copied records from `from_` on. Raises StateError if no trace was kept."""
@@ -107,6 +129,14 @@ class Nothing:
         """See info."""
         raise self._raise()
 
+    def error(self, index: int) -> dict[str, Any] | None:
+        """See info."""
+        raise self._raise()
+
+    def slots(self) -> bytes:
+        """See info."""
+        raise self._raise()
+
     def trace(self, from_: int) -> bytes:
         """See info."""
         raise self._raise()
@@ -145,4 +175,64 @@ class Observed:
     def trace(self, from_: int = 0) -> list[BatchRecord]:
         """Returns the records that the trace keeps, from sequence number `from_` on, oldest first. A batch's record is written
         when its slot is reused or the epoch ends. Raises StateError if the loader keeps no trace, see the argument `trace`."""
-        return _core.Loader.read_trace(self._figures().trace(errors.whole("from_", from_, 0, 2**64 - 1)))
+        return _core.Loader.read_trace(self._figures().trace(errors.whole("from_", from_, 0, 2**64 - 2)))
+
+    def slots(self) -> list[BatchRecord]:
+        """Returns a record for each slot, by number: the batch in it or, if `released_ns` is not 0, the last one that was there.
+        `task` is 0 if the slot was not used yet."""
+        return _core.Loader.read_trace(self._figures().slots())
+
+    def errors(self) -> list[ErrorRecord]:
+        """Returns the distinct errors and events, at most 32, in the order of their first occurrence. Those whose texts differ only
+        in numbers are counted together. `kind` is a word as in Event, or "error" for one that `next` raised."""
+        return [cast("ErrorRecord", {**error, "kind": event_word(error["kind"])}) for error in _errors(self._figures())]
+
+
+class Monitor(Observed):
+    """Reads the figures of loader `nth` of process `pid`, which runs as the same user, or of this one. The other process does not
+    notice. After the loader or its process has ended, the last values stay. report() and diagnose() cover the time since the
+    last diagnose(), or since the monitor was opened. Any thread may call any method."""
+
+    def __init__(self, pid: int, nth: int = 0) -> None:
+        """`nth` counts the loaders of the process from 0. Raises LookupError if there are fewer, PeerDead if there is no such
+        process, SystemCallError if it belongs to another user, and AbiError or CorruptError if its library is of another
+        version."""
+        core = _core.Monitor.open(errors.whole("pid", pid, 1, 2**31 - 1), errors.whole("nth", nth, 0, 2**31 - 1))
+        if core is None:
+            raise LookupError(f"process {pid} has no loader {nth}")
+        self._core = core
+
+    def _figures(self) -> Figures:
+        return self._core
+
+    def stats(self) -> Stats:
+        """As Loader.stats."""
+        return self._core.stats()
+
+    def workers(self) -> list[WorkerStats]:
+        """As Loader.workers."""
+        return workers_of(self._core)
+
+    def close(self) -> None:
+        """Frees the memory of the other loader. Calls raise StateError afterwards."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def workers_of(core: _core.Loader | _core.Monitor) -> list[WorkerStats]:
+    """Returns the counters of each worker."""
+    return list(iter(map(core.worker_stats, itertools.count()).__next__, None))
+
+
+def event_word(kind: int) -> str:
+    """Returns the word for a kind of event; "error" for 0."""
+    return _EVENTS[kind] if kind < len(_EVENTS) else str(kind)
+
+
+def _errors(figures: Figures) -> Iterator[dict[str, Any]]:
+    return iter(map(figures.error, itertools.count()).__next__, None)

@@ -167,6 +167,20 @@ class BatchRecord(TypedDict):
     exposed_ns: int
 
 
+class ErrorRecord(TypedDict):
+    """Errors or events of one kind whose texts differ only in numbers (feedlane_error_record). kind: a word."""
+
+    kind: str
+    code: int
+    worker: int
+    batch: int
+    sample: int
+    count: int
+    first_ns: int
+    last_ns: int
+    text: str
+
+
 Bound = Literal["nothing", "trainer", "data", "worker", "slots", "starting", "processors"]
 """The bottleneck of a run (FEEDLANE_BOUND_*)."""
 

@@ -15,7 +15,7 @@ from numpy_or_skip import np  # noqa: F401
 import feedlane
 from feedlane import _core, progress
 from datasets import Gate, Gated, Numbers, Slow
-from processes import DEADLINE_S
+from processes import DEADLINE_S, Trainer
 
 has_torch = importlib.util.find_spec("torch") is not None
 
@@ -160,6 +160,73 @@ class Bounds(unittest.TestCase):
                 for batch in loader:
                     kept.append(batch)
             self.assertEqual(loader.stats()["slots_held"], len(kept))
+
+
+class Failing(Numbers):
+    """Sample 7 cannot be made."""
+
+    def __getitem__(self, index):
+        if index == 7:
+            raise OSError(f"sample {index} is broken")
+        return super().__getitem__(index)
+
+
+class Monitors(unittest.TestCase):
+    PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import feedlane
+from datasets import Numbers
+with feedlane.Loader(Numbers(20), 2, num_workers=1, name="other", trace=8) as loader:
+    for batch in loader:
+        del batch
+    print("made", flush=True)
+    sys.stdin.readline()
+"""
+
+    def test_another_process(self):
+        with Trainer("-c", self.PROGRAM, os.path.dirname(__file__)) as other:
+            self.assertEqual(other.line(), "made")
+            with feedlane.Monitor(other.pid) as monitor:
+                self.check(monitor, other.pid)
+                other.kill()
+                other.wait()
+                self.check(monitor, other.pid)  # the last values stay
+            with self.assertRaisesRegex(feedlane.StateError, "closed"):
+                monitor.stats()
+            with self.assertRaises(feedlane.PeerDead):
+                feedlane.Monitor(other.pid)
+
+    def check(self, monitor, pid):
+        info = monitor.info()
+        self.assertEqual((info["pid"], info["name"], info["batches"], monitor.stats()["batches"]), (pid, "other", 10, 10))
+        self.assertEqual([worker["tasks"] for worker in monitor.workers()], [10])
+        self.assertEqual([record["epoch"] for record in monitor.trace()], [0] * 8)
+        self.assertEqual(monitor.timings()["work"]["count"], 10)
+        self.assertIn("epoch 0", monitor.report())
+
+    def test_slots_and_errors(self):
+        with feedlane.Loader(Failing(8), 2, num_workers=1, skip_budget=1) as loader:
+            batches = loader.batches()
+            held = next(batches)
+            slots = loader.slots()
+            self.assertEqual(len(slots), loader.stats()["slots"])
+            self.assertEqual([slot["batch"] for slot in slots if slot["yielded_ns"] and not slot["released_ns"]], [0])
+            self.assertEqual(loader.errors(), [])
+            held.release()
+            for batch in batches:
+                batch.release()
+            error, = loader.errors()
+            self.assertEqual((error["kind"], error["sample"], error["batch"], error["count"]), ("sample skipped", 7, 3, 1))
+            self.assertIn("sample 7 is broken", error["text"])
+            with feedlane.Monitor(os.getpid()) as monitor:
+                self.assertEqual(monitor.errors(), [error])
+
+    def test_refusals(self):
+        with self.assertRaisesRegex(LookupError, f"process {os.getpid()} has no loader 7"):
+            feedlane.Monitor(os.getpid(), 7)
+        with self.assertRaisesRegex(ValueError, "pid=0"):
+            feedlane.Monitor(0)
 
 
 @unittest.skipUnless(has_torch, "no torch")

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rings without a loader: messages of one size from several senders, which may be other processes, to one receiver."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import numpy as np
+
+from . import _core, awaiting, errors, feeding, lifetime
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from _typeshed import ReadableBuffer
+
+_RECEIVED_BYTES = 1 << 20  # most that a receive without a number copies
+
+
+class Receiver:
+    """The receiving end of a ring. One sender's messages stay in order; messages of different senders have no order.
+
+      message    type of a message: a numpy dtype, or a number of bytes, 1 to 2**20. Messages arrive as arrays [count] of this
+                 type, or [count, bytes] of uint8
+      capacity   messages that each sender has room for: a power of two up to 2**24
+      senders    senders at the same time, up to 4096
+      path       path of a Unix socket to create, at which processes of the same user may attach
+
+        ring = feedlane.Receiver("float64", senders=2, path="/run/user/1000/ring.sock")
+        for messages in ring:                           # until all senders that attached have left
+            print(messages.mean())
+
+        with feedlane.Sender("/run/user/1000/ring.sock", "float64") as sender:      # in another process
+            sender.send(numpy.arange(1000.0))
+
+    Senders attach while a call of the receiver waits. One thread at a time may use it, otherwise Busy is raised; any thread may
+    call close(). It ends with the process: senders then raise PeerDead."""
+
+    _asleep: awaiting.Asleep | None = None  # of the task in areceive
+    _fd = -1                                # a copy of the descriptor to wait on
+
+    def __init__(self, message: npt.DTypeLike | int, capacity: int = 1024, *, senders: int = 1,
+                 path: str | os.PathLike[str] | None = None) -> None:
+        """Raises ArgumentError for a size that is not allowed, StateError if another process listens at the path, and LimitError,
+        OutOfMemory or SystemCallError as the library does."""
+        self._dtype = _type(message)
+        self._core = lifetime.keep(_core.Receiver.create(
+            self._dtype.itemsize, errors.whole("capacity", capacity, 0, 2**32 - 1), errors.whole("senders", senders, 1, 2**32 - 1),
+            None if path is None else os.fsencode(path)))
+
+    def offer(self) -> socket.socket:
+        """Returns a socket for one sender, which may be in a process of any user: pass it to Sender there. Raises LimitError if
+        there are as many senders as are allowed."""
+        return socket.socket(fileno=self._core.offer())
+
+    def receive(self, most: int | None = None, *, timeout: float | None = None) -> npt.NDArray[Any]:
+        """Waits for messages of one sender and returns an array with copies of up to `most` of them; None: as many as there are, up
+        to 1 MiB. Raises Timeout, and EOFError if all senders that attached have left or died and their messages were received;
+        then others may still attach during later calls."""
+        return self._copies(self._core.receive(self._most(most), feeding.nanoseconds(timeout)))
+
+    def peek(self, most: int | None = None, *, timeout: float | None = None) -> Messages:
+        """As receive, without a copy: use it as `with ring.peek() as messages: total = messages[:].sum()`. The sender can still
+        write to their memory, so do not check a value there and use it later."""
+        found = self._core.peek(self._most(most), feeding.nanoseconds(timeout))
+        return Messages(_refuse(found) if isinstance(found, int) else found, self._dtype)
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        """Yields what receive() returns, until all senders that attached have left, or the ring was closed."""
+        while True:
+            try:
+                received = self.receive()
+            except EOFError:
+                return
+            yield received
+
+    async def areceive(self, most: int | None = None, *, timeout: float | None = None) -> npt.NDArray[Any]:
+        """As receive, for asyncio. A task that waits may be cancelled: no message is lost."""
+        loop = asyncio.get_running_loop()
+        end = None if timeout is None else loop.time() + timeout
+        while True:
+            received = self._core.receive(self._most(most), 0)
+            if received != _core.TIMEOUT:
+                return self._copies(received)
+            if not self.poll() and not await awaiting.readable(self._duplicate(), self, lambda: self._core.is_closed, end):
+                _refuse(_core.TIMEOUT)
+
+    async def __aiter__(self) -> AsyncIterator[npt.NDArray[Any]]:
+        """As __iter__, for asyncio."""
+        while True:
+            try:
+                received = await self.areceive()
+            except EOFError:
+                return
+            yield received
+
+    def fileno(self) -> int:
+        """The descriptor for the program's own event loop, which the ring owns. Poll it for reading while `poll` returns False."""
+        return self._core.arm()[1]
+
+    def poll(self) -> bool:
+        """True: call `receive` now. False: there is no message; call this again once fileno() is readable."""
+        return self._core.arm()[0] == _core.AGAIN
+
+    def close(self) -> None:
+        """Ends the ring: senders raise PeerDead from their next wait. A call in another thread or task raises StateError."""
+        self._core.close()
+        awaiting.wake(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    @staticmethod
+    def observe(pid: int, nth: int = 0) -> dict[str, int] | None:
+        """Reads ring `nth` of process `pid`, its receiver, without its help: pid, message_bytes, capacity, lanes (senders at the
+        same time), received (messages that were released), control_bytes. None: there is no such ring. Raises PeerDead if there
+        is no such process, and SystemCallError if it belongs to another user."""
+        return _core.Receiver.observe(pid, nth)
+
+    def _most(self, most: int | None) -> int:
+        return max(1, _RECEIVED_BYTES // self._dtype.itemsize) if most is None else errors.whole("most", most, 1, 2**32 - 1)
+
+    def _copies(self, received: tuple[bytearray, int] | int) -> npt.NDArray[Any]:
+        return np.frombuffer((_refuse(received) if isinstance(received, int) else received)[0], self._dtype)
+
+    def _duplicate(self) -> int:
+        """Stays open after close, as long as this object lives: an event loop may still have it."""
+        if self._fd < 0:
+            self._fd = os.dup(self.fileno())
+        return self._fd
+
+
+class Sender:
+    """A sending end of a ring.
+
+      ring      the receiver's path, or a socket or descriptor of its offer(), which is consumed
+      message   type of a message, as the receiver has it; None: bytes
+      timeout   seconds to wait for the receiver's answer, which it gives in its own calls
+
+    One thread at a time may use it, otherwise Busy is raised; any thread may call close(). The receiver gets everything that was
+    sent, also if this process then ends."""
+
+    def __init__(self, ring: str | os.PathLike[str] | socket.socket | int, message: npt.DTypeLike | int | None = None, *,
+                 timeout: float | None = 60) -> None:
+        """Raises PeerDead if there is no receiver, Timeout if it does not answer in time, LimitError if it has as many senders as
+        are allowed, StateError if it belongs to another user, and ValueError if its messages have another size."""
+        timeout_ns = feeding.nanoseconds(timeout)
+        if isinstance(ring, (str, os.PathLike)):
+            core = _core.Sender.attach(-1, os.fsencode(ring), timeout_ns)
+        else:
+            fd = ring.detach() if isinstance(ring, socket.socket) else errors.whole("ring", ring, 0, 2**31 - 1)
+            core = _core.Sender.attach(fd, None, timeout_ns)
+        self._core = lifetime.keep(core)
+        self._dtype = _type(core.message_bytes if message is None else message)
+        if self._dtype.itemsize != core.message_bytes:
+            self.close()
+            raise ValueError(f"message={message!r}: has {self._dtype.itemsize} bytes, but the ring's messages have {core.message_bytes}")
+
+    def send(self, messages: ReadableBuffer, *, timeout: float | None = None) -> int:
+        """Copies messages, which lie one after another in an array, bytes or another buffer, into the ring. Returns how many were
+        sent: all of them, or fewer if the ring stayed full until the timeout. Raises PeerDead if the ring is full and the receiver
+        has ended."""
+        if isinstance(messages, np.ndarray):
+            messages = np.ascontiguousarray(messages)
+        return self._core.send(messages, feeding.nanoseconds(timeout))
+
+    async def asend(self, messages: ReadableBuffer, *, timeout: float | None = None) -> int:
+        """As send, for asyncio."""
+        return await asyncio.to_thread(self.send, messages, timeout=timeout)
+
+    def reserve(self, most: int = 1, *, timeout: float | None = None) -> Messages:
+        """Waits for room, and returns up to `most` messages to be written in place: use it as `with sender.reserve(8) as messages:
+        messages[:] = ...`. Raises Timeout and PeerDead."""
+        found = self._core.reserve(errors.whole("most", most, 1, 2**32 - 1), feeding.nanoseconds(timeout))
+        return Messages(_refuse(found) if isinstance(found, int) else found, self._dtype)
+
+    def close(self) -> None:
+        """Leaves the ring. A call in another thread raises StateError."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Messages:
+    """Messages of one sender in place: index it like an array of them, which is read-only for a receiver. After a `with` block they
+    are released, or sent; after an exception in it they come again, or are dropped. No array of them may be left then: if one is,
+    BufferError is raised, and `release` ends their use later.
+      lane   number of the sender's lane, below Receiver's `senders`"""
+
+    def __init__(self, span: _core.Span, dtype: np.dtype[Any]) -> None:
+        self._span, self._dtype, self.lane = span, dtype, span.lane
+
+    def __len__(self) -> int:
+        return len(self._span)
+
+    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """The messages, without a copy. Raises BufferError after release."""
+        rows = np.asarray(memoryview(self._span))
+        array = rows if self._dtype.subdtype is not None else rows.view(self._dtype)[:, 0]
+        return array.copy() if copy else array
+
+    def __getitem__(self, key: Any) -> Any:
+        """Raises BufferError after release."""
+        return self.__array__()[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """A sender's. Raises BufferError after release, and ValueError if they are a receiver's."""
+        self.__array__()[key] = value
+
+    def release(self, count: int | None = None) -> None:
+        """Ends the use of the messages: releases, or sends, the first `count` of them; None: all. The others come again, or are
+        dropped. Raises BufferError if an array of them exists, and StaleBatch if they were released."""
+        self._span.finish(len(self) if count is None else errors.whole("count", count, 0, len(self)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.release()
+        else:
+            with contextlib.suppress(BufferError, errors.FeedlaneError):  # frames of the traceback may have an array
+                self.release(0)
+
+
+def _type(message: npt.DTypeLike | int) -> np.dtype[Any]:
+    """Raises ValueError for a type whose values are no plain bytes."""
+    if isinstance(message, int):
+        return np.dtype((np.uint8, (errors.whole("message", message, 1, 2**32 - 1),)))
+    dtype = np.dtype(message)
+    if dtype.hasobject or dtype.itemsize == 0:
+        raise ValueError(f"message={message!r}: must be a type of a fixed number of bytes, without Python objects")
+    return dtype
+
+
+def _refuse(status: int) -> NoReturn:
+    if status == _core.END:
+        raise EOFError("all senders that attached to the ring have left")
+    raise errors.make(status, "no message, or no room for one, in time")
