@@ -32,7 +32,7 @@ if not _absent:
     from .pinned import Pool as Pool
     from .ring import Messages as Messages, Receiver as Receiver, Sender as Sender
     from .samplers import Rank as Rank, Sampler as Sampler, rank_detect as rank_detect
-    from .worker import worker_main as worker_main
+    from .worker import run_worker as run_worker, worker_main as worker_main
 else:
     from .fallback import VERSION as __version__
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, Protocol, Self
 
 from . import _core, errors
 
@@ -23,7 +23,7 @@ class Sleeper(Protocol):
 class _Batches(Sleeper, Protocol):
     timeout: float
 
-    def _raise(self, exception: errors.FeedlaneError) -> NoReturn: ...
+    def poll(self) -> bool: ...
 
 
 class AsyncEpoch:
@@ -66,10 +66,7 @@ class AsyncEpoch:
 
     def _must_wait(self) -> bool:
         """Whether `next` has nothing to return yet. Then the descriptor becomes readable when it may have."""
-        try:
-            return self._core.turn == self._turn and not self._core.poll()
-        except errors.FeedlaneError as exception:
-            self._loader._raise(exception)
+        return self._core.turn == self._turn and not self._loader.poll()
 
     async def _wait(self, end: float | None) -> bool:
         """Sleeps until the descriptor is readable, or the loader was closed or begins another epoch. Returns False at the time

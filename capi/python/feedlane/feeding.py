@@ -22,9 +22,9 @@ _STATE_WORDS: dict[int, State] = {_core.CONSUMER_NONE: "none", _core.CONSUMER_OF
 
 
 class Place:
-    """A consumer's place that a feeder has opened: its `id`, and a descriptor through which one process joins. Pass it to that
-    process, then close it here. The process inherits `fd` (subprocess's pass_fds), or gets this object as an argument of
-    multiprocessing's Process, and calls feedlane.join with it."""
+    """A place for a consumer or a worker that a loader has opened: its `id`, and a descriptor through which one process takes it.
+    Pass it to that process, then close it here. The process inherits `fd` (subprocess's pass_fds), or gets this object as an
+    argument of multiprocessing's Process, and calls feedlane.join or feedlane.run_worker with it."""
 
     def __init__(self, id: int, fd: int) -> None:
         """Takes ownership of the descriptor."""
@@ -174,10 +174,27 @@ class Feeder(iteration.Batches):
             self._begin()
             self._is_serving = True
         try:
-            self._is_serving = self._core.serve(timeout_ns) != _core.END
+            self._is_serving = self._serve(timeout_ns) != _core.END
         except errors.FeedlaneError as exception:
             self._raise(exception)
         return not self._is_serving
+
+    def _serve(self, timeout_ns: int) -> int:
+        """_core.Loader.serve, which looks for missing workers where the program starts them."""
+        if not self._starts_workers:
+            return self._core.serve(timeout_ns)
+        end_ns = time.monotonic_ns() + timeout_ns
+        while True:
+            self._start_missing(self._core)
+            left_ns = max(0, end_ns - time.monotonic_ns())
+            try:
+                status = self._core.serve(min(left_ns, iteration.LOOK_EVERY_NS))
+            except errors.PeerDead:  # perhaps all workers have ended
+                if not self._start_missing(self._core):
+                    raise
+                continue
+            if status != _core.TIMEOUT or left_ns <= iteration.LOOK_EVERY_NS:
+                return status
 
     def finish(self, timeout: float | None = None) -> bool:
         """Called after the last epoch: waits until all consumers have left and returned their batches, then returns True. While

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TextIO
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from . import _core as core_module
     from .batch import Batch, BatchTensor
     from .records import Plan, Stats, WorkerStats
+
+
+LOOK_EVERY_NS = 200_000_000
+"""How often a wait looks for missing workers, where the program starts them."""
 
 
 class Event(NamedTuple):
@@ -39,6 +45,7 @@ class Batches(observe.Observed):
     _pool: pinned.Pool | None
     _streams: bool  # batches are recorded on torch's current stream
     _is_ours: bool = False  # all workers use this package
+    _starts_workers: bool = False  # the program does, see _start_missing
     _asleep: awaiting.Asleep | None = None  # of the task in AsyncEpoch
 
     # ---- life ----
@@ -102,6 +109,7 @@ class Batches(observe.Observed):
         """Does the work of `next` without yielding a batch and without waiting. True: `next` does not wait, because a batch, an
         error or the end of the epoch is ready. False: call it again once fileno() is readable. One thread at a time."""
         try:
+            self._start_missing(self._core)
             return self._core.poll()
         except errors.FeedlaneError as exception:
             self._raise(exception)
@@ -115,7 +123,10 @@ class Batches(observe.Observed):
         core = self._begin()
         awaiting.wake(self)  # a task that waits in the epoch before
         timeout_ns = 0 if not waits else int(self.timeout * 1e9) if self.timeout else _core.FOREVER
-        cursor = _core.Cursor(core, _Epoch(self, core, whole), self._load, from_dlpack,
+        looks = waits and self._starts_workers
+        if looks:
+            timeout_ns = min(timeout_ns, LOOK_EVERY_NS)
+        cursor = _core.Cursor(core, _Epoch(self, core, whole, looks), self._load, from_dlpack,
                               timeout_ns, 0, whole or self._streams)
         return self._shown(cursor, core) if self.progress else cursor
 
@@ -130,6 +141,10 @@ class Batches(observe.Observed):
     def _begin(self) -> core_module.Loader:
         """Begins the next epoch."""
         raise NotImplementedError
+
+    def _start_missing(self, core: core_module.Loader) -> bool:
+        """If the program starts the workers: lets it start those that are missing. Returns whether one was."""
+        return False
 
     def _raise(self, exception: errors.FeedlaneError) -> NoReturn:
         """Raises the library's error."""
@@ -186,8 +201,9 @@ class _Epoch:
 
     _ended = False
 
-    def __init__(self, loader: Batches, core: _core.Loader, whole: bool) -> None:
-        self._loader, self._core, self._turn, self._whole = loader, core, core.turn, whole
+    def __init__(self, loader: Batches, core: _core.Loader, whole: bool, looks: bool) -> None:
+        """looks: each wait of the compiled iterator ends after LOOK_EVERY_NS, to look for missing workers."""
+        self._loader, self._core, self._turn, self._whole, self._looks = loader, core, core.turn, whole, looks
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -212,6 +228,12 @@ class _Epoch:
                                   f"there is no slot for another: drop some, copy them, or Loader(held=...)")
             gc.collect()  # perhaps garbage keeps them
             return NotImplemented
+        if self._looks and (status == _core.TIMEOUT or (status == _core.E_PEER_DEAD and exception.worker < 0)):
+            if not is_again:
+                self._deadline = time.monotonic() + loader.timeout - LOOK_EVERY_NS / 1e9 if loader.timeout else math.inf
+            is_started = loader._start_missing(self._core)
+            if is_started or (status == _core.TIMEOUT and time.monotonic() < self._deadline):
+                return NotImplemented
         if status == _core.TIMEOUT:
             raise errors.make(status, f"no batch arrived within {loader.timeout} s")
         if status == _core.E_STATE and self._ended:

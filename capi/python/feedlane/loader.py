@@ -2,6 +2,7 @@
 """The trainer's side: a Loader over a data set. Its arguments that match torch's DataLoader have the same names."""
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
@@ -46,7 +47,10 @@ class Loader(feeding.Feeder):
       start         "process", or "thread": workers are threads of this process, which share the data set, so it must allow calls from
                     several threads. Nothing is pickled to start them. They run at the same time on free-threaded Python only. Random
                     generators are the whole process's: use sample_seed(). A thread can't be killed: if one hangs, see task_timeout,
-                    the others make the remaining batches, and then `next` raises Hung
+                    the others make the remaining batches, and then `next` raises Hung. A function: start(place) starts a process that calls
+                    run_worker(place), by multiprocessing, subprocess or the program's own means. It is called in this thread when a worker
+                    is missing: as an epoch begins, and later while `next` waits. The program joins the processes; they end as other
+                    workers do
       task_timeout  seconds after which a worker without progress is replaced; 0: never
       deterministic an iterable data set yields the same samples when it is iterated again, so a dead worker can be replaced
       max_restarts  most dead workers replaced in the loader's life; 0: 1000, -1: none is replaced
@@ -98,7 +102,7 @@ class Loader(feeding.Feeder):
                  share: Literal["every", "deal"] | None = None, consumers: int | None = None,
                  share_path: str | os.PathLike[str] | None = None, share_tail: bool = False,
                  arena_bytes: int = 0, worker_cpus: str | None = None, memory_nodes: str | None = None,
-                 start: Literal["process", "thread"] = "process",
+                 start: Literal["process", "thread"] | Callable[[feeding.Place], object] = "process",
                  worker: Sequence[str | os.PathLike[str]] | None = None, worker_config: bytes = b"",
                  length: int | None = None) -> None:
         """Raises ValueError if an argument is out of its domain or excludes another one, FileNotFoundError if there is no program
@@ -149,7 +153,12 @@ class Loader(feeding.Feeder):
                                     "substitute": substitute, "retry_on": None if retry_on == (OSError,) else retry_on,
                                     "start": None if start == "process" else start})
         self._is_ours = self._program is None
-        kind = errors.choice("start", start, {"process": _core.START_SPAWN, "thread": _core.START_THREAD})
+        self._start = start if callable(start) else None
+        self._starts_workers = self._start is not None
+        kind = _core.START_EXTERNAL if callable(start) else errors.choice(
+            "start", start, {"process": _core.START_SPAWN, "thread": _core.START_THREAD})
+        if self._starts_workers and num_workers < 1:
+            raise ValueError(f"num_workers={num_workers}: a function `start` needs 1 or more")
         self._are_threads = kind == _core.START_THREAD
         data: Any = dataset if self._program is None else self._program.dataset
         self._iterable = order.is_iterable(data)
@@ -214,7 +223,9 @@ class Loader(feeding.Feeder):
         elif self.num_workers == 0:
             data = inline.Inline(maker.Maker(self._job))
         elif not self._are_threads:
-            how = {"worker_config": self._blob, "argv": list(map(os.fsencode, worker_process.command()))}
+            how = {"worker_config": self._blob}
+            if not self._starts_workers:
+                how["argv"] = list(map(os.fsencode, worker_process.command()))
         core = lifetime.create(
             config, fields=_declare(self._job.fields) if self._job.fields else None, data=data,
             sampler=sampler.handle if sampler is not None else None, pool=self._pool.handle if self._pool is not None else None,
@@ -256,7 +267,19 @@ class Loader(feeding.Feeder):
         self._next_epoch += 1
         if self._are_threads:
             threads.start(self._core, self._job, self.num_workers)
+        self._start_missing(self._core)
         return self._core
+
+    def _start_missing(self, core: _core.Loader) -> bool:
+        """As in Batches."""
+        if self._start is None:
+            return False
+        count = 0
+        for found in itertools.islice(iter(core.open_worker, None), self.num_workers):
+            with feeding.Place(*found) as place:
+                self._start(place)
+            count += 1
+        return count > 0
 
     def _tell_epoch(self) -> None:
         """Calls the data set's set_epoch here; workers call it for their copies. If the program has called it with another

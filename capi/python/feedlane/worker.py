@@ -2,6 +2,7 @@
 """A worker process: attaches to the trainer that started it and makes batches until the trainer no longer needs it."""
 from __future__ import annotations
 
+import contextlib
 import multiprocessing.process
 import multiprocessing.spawn
 import multiprocessing.util
@@ -12,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import _core, collate, dtypes, errors, maker, order, policies, tree
+from . import _core, collate, dtypes, errors, feeding, maker, order, policies, tree
 
 if TYPE_CHECKING:
     from .records import Indexed, Plan, WorkerSetup
@@ -175,6 +176,16 @@ def worker_main(make: Callable[[bytes], Indexed], *,
     if descriptor >= 0:
         _serve(descriptor, job_of)
         sys.exit()
+
+
+def run_worker(place: feeding.Place | int) -> None:
+    """Is a worker of a Loader(start=function) in another process: makes batches until that Loader needs it no longer or has ended.
+    `place` is what the function got, or its descriptor, and is consumed. Like a process that multiprocessing spawns, this one gets
+    the trainer's sys.path, working directory and main module, unless it is a forked child. Raises CorruptError or AbiError if the
+    other end is not a Loader, or is one of another version."""
+    with contextlib.suppress(errors.PeerDead):  # the Loader was closed before this process had started
+        _serve(place.detach() if isinstance(place, feeding.Place) else errors.whole("place", place, 0, 2**31 - 1),
+               lambda info: _job(info["config"]))
 
 
 def _serve(descriptor: int, job_of: Callable[[WorkerSetup], maker.Job]) -> None:
