@@ -164,17 +164,17 @@ class Sender:
         self._dtype = _type(core.message_bytes if message is None else message)
         if self._dtype.itemsize != core.message_bytes:
             self.close()
-            raise ValueError(f"message={message!r}: has {self._dtype.itemsize} bytes, but the ring's messages have {core.message_bytes}")
+            raise ValueError(f"message={message!r}: has {self._dtype.itemsize} bytes, but the ring's messages have "
+                             f"{core.message_bytes}")
 
-    def send(self, messages: ReadableBuffer, *, timeout: float | None = None) -> int:
+    def send(self, messages: ReadableBuffer | npt.NDArray[Any], *, timeout: float | None = None) -> int:
         """Copies messages, which lie one after another in an array, bytes or another buffer, into the ring. Returns how many were
         sent: all of them, or fewer if the ring stayed full until the timeout. Raises PeerDead if the ring is full and the receiver
         has ended."""
-        if isinstance(messages, np.ndarray):
-            messages = np.ascontiguousarray(messages)
-        return self._core.send(messages, feeding.nanoseconds(timeout))
+        data: Any = np.ascontiguousarray(messages) if isinstance(messages, np.ndarray) else messages
+        return self._core.send(data, feeding.nanoseconds(timeout))
 
-    async def asend(self, messages: ReadableBuffer, *, timeout: float | None = None) -> int:
+    async def asend(self, messages: ReadableBuffer | npt.NDArray[Any], *, timeout: float | None = None) -> int:
         """As send, for asyncio."""
         return await asyncio.to_thread(self.send, messages, timeout=timeout)
 

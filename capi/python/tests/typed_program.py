@@ -53,8 +53,21 @@ def iterate() -> None:
         assert_type(loader.timings(), records.Timings)
         assert_type(loader.timings()["work"]["buckets"], list[int])
         assert_type(loader.info(), records.LoaderInfo)
+        assert_type(loader.slots(), list[records.BatchRecord])
+        assert_type(loader.errors(), list[records.ErrorRecord])
         loader.load_state_dict(assert_type(loader.state_dict(), dict[str, bytes]))
     assert [len(batch) for batch in feedlane.Loader(Stream(), 2, retry_on=OSError)] == [2, 2, 1]
+
+
+def send() -> None:
+    """A ring."""
+    with feedlane.Receiver("f4") as ring, feedlane.Sender(ring.offer(), "f4") as sender:
+        assert_type(sender.send(np.ones(3, np.float32)) + sender.send(b"1234"), int)
+        with sender.reserve(2) as messages:
+            messages[:] = 1
+        with ring.peek(1) as messages:
+            assert_type(messages.lane, int)
+        assert_type(ring.receive(), npt.NDArray[Any])
 
 
 def hold() -> None:
@@ -140,6 +153,7 @@ def fail() -> None:
 
 if __name__ == "__main__":
     iterate()
+    send()
     hold()
     share()
     sample()

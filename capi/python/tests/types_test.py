@@ -72,7 +72,8 @@ class Stub(unittest.TestCase):
             if is_public(name) and isinstance(node, ast.ClassDef):
                 there = {member for member in vars(getattr(_core, name)) if member not in own}
                 # Methods that take a buffer are seen from Python 3.12 on.
-                said = {member for member in definitions(node.body) if member not in {*own, "__buffer__"}}
+                bases = [self.stub[base.id].body for base in node.bases if isinstance(base, ast.Name) and base.id in self.stub]
+                said = {member for body in [node.body, *bases] for member in definitions(body) if member not in {*own, "__buffer__"}}
                 self.assertEqual(said, there - {"__buffer__", "__release_buffer__"}, name)
 
 
