@@ -321,11 +321,12 @@ PyObject* send_all(End& end, const Py_buffer& messages, std::int64_t timeout_ns)
                  messages.len, bytes);
     return nullptr;
   }
+  const Slices slices(timeout_ns);
   Py_ssize_t done = 0;
   while (done < count) {
     const auto part = static_cast<std::uint32_t>(std::min<Py_ssize_t>(count - done, INT_MAX));
     std::uint32_t sent = 0;
-    const std::int32_t s = wait_for(timeout_ns, [&](std::int64_t slice) {
+    const std::int32_t s = wait_for(timeout_ns == 0 ? 0 : slices.left_ns(), [&](std::int64_t slice) {
       const std::int32_t status = feedlane_tx_send(end.tx, static_cast<const char*>(messages.buf) + done * bytes, part,
                                                    slice, &sent, error_room());
       return sent != 0 ? FEEDLANE_OK : status;  // the rest is sent by the next call

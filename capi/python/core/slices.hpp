@@ -14,11 +14,12 @@ class Slices {
  public:
   explicit Slices(std::int64_t timeout_ns)
       : end_ns_(timeout_ns >= FEEDLANE_FOREVER / 2 ? FEEDLANE_FOREVER : now_ns() + timeout_ns) {}
-  // Of the next slice; 0: the time is over.
-  [[nodiscard]] std::int64_t next_ns() const {
-    constexpr std::int64_t slice_ns = 200'000'000;
-    return end_ns_ == FEEDLANE_FOREVER ? slice_ns : std::clamp<std::int64_t>(end_ns_ - now_ns(), 0, slice_ns);
+  // Until the end; FEEDLANE_FOREVER; 0: the time is over.
+  [[nodiscard]] std::int64_t left_ns() const {
+    return end_ns_ == FEEDLANE_FOREVER ? FEEDLANE_FOREVER : std::max<std::int64_t>(end_ns_ - now_ns(), 0);
   }
+  // Of the next slice; 0: the time is over.
+  [[nodiscard]] std::int64_t next_ns() const { return std::min<std::int64_t>(left_ns(), 200'000'000); }
 
  private:
   static std::int64_t now_ns() {
