@@ -63,6 +63,19 @@ class Source(unittest.TestCase):
                 before = "\n".join(lines[max(0, number - 5):number + 1])
                 self.assertIn("SAFETY:", before, f"{path}:{number + 1}: {line}")
 
+    def test_raw_layer_is_what_the_record_gives(self):
+        committed = os.path.join(CRATES, "feedlane-sys", "src", "headers")
+        with tempfile.TemporaryDirectory() as folder:
+            generated = os.path.join(folder, "headers")
+            command = [sys.executable, "-B", os.path.join(CRATES, "gen", "generate.py"), generated]
+            finished = run(*command)
+            self.assertEqual(finished.code, 0, describe(command, finished))
+            self.assertEqual(sorted(os.listdir(committed)), sorted(os.listdir(generated)), "run capi/rust/gen/generate.py")
+            for name in os.listdir(generated):
+                with open(os.path.join(generated, name), encoding="utf-8") as now, \
+                        open(os.path.join(committed, name), encoding="utf-8") as then:
+                    self.assertEqual(then.read(), now.read(), f"{name}: run capi/rust/gen/generate.py")
+
     def test_files_fit_in_the_head(self):
         for path, text in rust_sources():
             self.assertLessEqual(text.count("\n"), 500, path)
