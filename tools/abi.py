@@ -55,12 +55,24 @@ def compiler():
 # ---- the interface as it is now --------------------------------------------------------------------------------------
 
 
+def read(name):
+    with open(os.path.join(INCLUDE, name), encoding="utf-8") as file:
+        return file.read()
+
+
 def header():
     """feedlane.h with the headers that it includes in their places."""
-    def read(name):
-        with open(os.path.join(INCLUDE, name), encoding="utf-8") as file:
-            return file.read()
     return re.sub(r'^#include "(feedlane/\w+\.h)"$', lambda include: read(include[1]), read("feedlane.h"), flags=re.M)
+
+
+def headers_of():
+    """The header that declares each struct, callback and function."""
+    found = {}
+    for path in re.findall(r'^#include "(feedlane/\w+\.h)"$', read("feedlane.h"), flags=re.M):
+        for names in re.findall(r"^typedef struct (\w+) {|^typedef [^;{]*?\(\*(\w+)\)\(|^FEEDLANE_API [^;(]*?(\w+)\(",
+                                read(path), flags=re.M):
+            found["".join(names)] = path
+    return found
 
 
 def interface():
@@ -120,7 +132,7 @@ def arguments(text):
 def parse():
     """The header as data, with C expressions where numbers are for the compiler to say."""
     constants, handles, structs, callbacks, functions_ = {}, [], {}, {}, {}
-    marked = marks()
+    marked, declared_in = marks(), headers_of()
     aliases = {}  # other names of a handle, which bindings need not know
     for line in interface():
         for alias, handle in aliases.items():
@@ -132,12 +144,12 @@ def parse():
         elif alias := re.fullmatch(r"typedef struct (\w+) (\w+);", line):
             aliases[alias[2]] = alias[1]
         elif callback := re.fullmatch(r"typedef (.*?)\(\*(\w+)\)\((.*)\);", line):
-            callbacks[callback[2]] = {"returns": callback[1].strip(), "arguments": arguments(callback[3])}
+            callbacks[callback[2]] = {"header": declared_in[callback[2]], "returns": callback[1].strip(), "arguments": arguments(callback[3])}
         elif function := re.fullmatch(r"FEEDLANE_API (.*?)(\w+)\((.*)\);", line):
             name = function[2]
-            functions_[name] = {"returns": function[1].strip(), "arguments": arguments(function[3]), **marked[name]}
+            functions_[name] = {"header": declared_in[name], "returns": function[1].strip(), "arguments": arguments(function[3]), **marked[name]}
         elif member := re.fullmatch(r"(\w+): (.*);", line):
-            struct = structs.setdefault(member[1], {"bytes": f"sizeof({member[1]})", "fields": []})
+            struct = structs.setdefault(member[1], {"header": declared_in[member[1]], "bytes": f"sizeof({member[1]})", "fields": []})
             kind, name, length = split_type(member[2])
             field = {"name": name, "type": kind, "offset": f"offsetof({member[1]}, {name})",
                      "bytes": f"sizeof((({member[1]} *)0)->{name})"}
@@ -176,7 +188,7 @@ def present_record():
         rows = entries([f"{json.dumps(key)}: {json.dumps(value)}" for key, value in data[name].items()], 4)
         return f'  "{name}": {{\n{rows}\n  }}'
 
-    structs = [f'{json.dumps(name)}: {{"bytes": {s["bytes"]}, "fields": [\n'
+    structs = [f'{json.dumps(name)}: {{"header": "{s["header"]}", "bytes": {s["bytes"]}, "fields": [\n'
                + entries([json.dumps(f) for f in s["fields"]], 6) + "\n    ]}" for name, s in data["structs"].items()]
     return "{\n" + ",\n".join([
         table("constants"), f'  "handles": {json.dumps(data["handles"])}', table("callbacks"),

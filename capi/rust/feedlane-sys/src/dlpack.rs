@@ -58,3 +58,23 @@ pub struct DLManagedTensorVersioned {
     pub flags: u64,
     pub dl_tensor: DLTensor,
 }
+
+#[test]
+fn dlpack_is_laid_out_as_its_documentation_says() {
+    use std::mem::size_of;
+    assert_eq!((size_of::<DLDevice>(), size_of::<DLDataType>(), size_of::<DLPackVersion>()), (8, 4, 8));
+    assert_eq!((size_of::<DLTensor>(), size_of::<DLManagedTensor>()), (48, 64));
+    assert_eq!(size_of::<DLManagedTensorVersioned>(), 80);
+    let place = std::mem::MaybeUninit::<DLManagedTensorVersioned>::uninit();
+    let start = place.as_ptr();
+    // SAFETY: addresses of members only; nothing is read.
+    let ends = unsafe {
+        [
+            std::ptr::addr_of!((*start).deleter) as usize,
+            std::ptr::addr_of!((*start).flags) as usize,
+            std::ptr::addr_of!((*start).dl_tensor.shape) as usize,
+            std::ptr::addr_of!((*start).dl_tensor.byte_offset) as usize,
+        ]
+    };
+    assert_eq!(ends.map(|end| end - start as usize), [16, 24, 56, 72]);
+}

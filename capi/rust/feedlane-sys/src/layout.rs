@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Macros that declare structs and handles, so that a test can compare every member with C.
+//! Macros that declare structs and handles.
 
-/// Declares an opaque handle. It is neither `Send` nor `Sync` nor `Unpin`.
+/// Declares opaque handles. They are neither `Send` nor `Sync` nor `Unpin`.
 macro_rules! handles {
     ($($name:ident)*) => { $(
         #[repr(C)]
@@ -12,25 +12,12 @@ macro_rules! handles {
     )* };
 }
 
-/// One member of a struct as the compiler has laid it out, for the test that compares it with C.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
-pub struct Member {
-    pub name: &'static str,
-    pub kind: &'static str,
-    pub offset: usize,
-    pub size: usize,
-}
-
-/// Called with a struct's name, its size, and a function that visits its members.
-pub(crate) type Visit<'a> = &'a mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Member)));
-
-/// Declares structs with the layout of C. All of them are plain data: `zeroed()` is a valid value of each, and means
-/// "default".
+/// Declares structs with the layout of C. A struct has its size in C, a member the range of its bytes in C:
+/// `check_layouts` compares them with Rust's. All structs are plain data: `zeroed()` is a valid value of each, and means "default".
 macro_rules! structs {
-    ($($(#[$about:meta])* pub struct $name:ident { $(pub $field:ident: $type:ty,)* })*) => {
+    ($(#[doc = $about:literal] pub struct $name:ident: $bytes:literal { $($start:literal..$end:literal: $field:ident: $type:ty,)* })*) => {
         $(
-            $(#[$about])*
+            #[doc = $about]
             #[repr(C)]
             #[derive(Clone, Copy)]
             pub struct $name {
@@ -44,27 +31,10 @@ macro_rules! structs {
                     // value of each.
                     let mut made: Self = unsafe { std::mem::zeroed() };
                     if [$(stringify!($field)),*][0] == "size" {
-                        // SAFETY: by repr(C) the first member, a usize by the layout test, begins where the struct
-                        // begins.
+                        // SAFETY: by repr(C) the first member, a usize, begins where the struct begins.
                         unsafe { (&mut made as *mut Self).cast::<usize>().write(std::mem::size_of::<Self>()) };
                     }
                     made
-                }
-
-                #[doc(hidden)]
-                pub fn members(visit: &mut dyn FnMut(Member)) {
-                    let place = std::mem::MaybeUninit::<Self>::uninit();
-                    let start = place.as_ptr();
-                    $(
-                        // SAFETY: takes the address of a member of existing memory; nothing is read.
-                        let at = unsafe { std::ptr::addr_of!((*start).$field) };
-                        visit(Member {
-                            name: stringify!($field),
-                            kind: std::any::type_name::<$type>(),
-                            offset: at as usize - start as usize,
-                            size: std::mem::size_of::<$type>(),
-                        });
-                    )*
                 }
             }
 
@@ -75,9 +45,17 @@ macro_rules! structs {
             }
         )*
 
-        /// Visits every struct of this module: its name, its size and its members.
-        pub(crate) fn layouts(visit: crate::layout::Visit<'_>) {
-            $(visit(stringify!($name), std::mem::size_of::<$name>(), $name::members);)*
+        #[cfg(test)]
+        pub(crate) fn check_layouts() {
+            $(
+                assert_eq!(std::mem::size_of::<$name>(), $bytes, stringify!($name));
+                let made = $name::new();
+                $(
+                    let start = std::ptr::addr_of!(made.$field) as usize - std::ptr::addr_of!(made) as usize;
+                    let range = start..start + std::mem::size_of::<$type>();
+                    assert_eq!(range, $start..$end, "{}.{}", stringify!($name), stringify!($field));
+                )*
+            )*
         }
     };
 }

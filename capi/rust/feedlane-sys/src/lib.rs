@@ -3,48 +3,35 @@
 //! headers that it includes describe what each of them means. The crate `feedlane` wraps them in a safe interface.
 //! `new()` of a struct does what `feedlane_init` does in C.
 //!
-//! The build script writes the constants and the structs of reports. The tests compare the crate with the record of the
-//! interface, `capi/abi/interface.json`: names, values, prototypes, sizes, offsets and types.
+//! `gen/generate.py` writes `headers/` from the record of the interface, `capi/abi/interface.json`. `dlpack` is written by
+//! hand because the record has only the names of DLPack's structs.
 #![allow(non_camel_case_types)]
 
 #[macro_use]
 mod layout;
-mod constants {
-    //! The constants of `feedlane.h`. build.rs writes them.
-    include!(concat!(env!("OUT_DIR"), "/constants.rs"));
-}
-mod arena;
 mod dlpack;
-mod error;
-mod functions;
-mod observe;
-mod pool;
-mod sampler;
-mod share;
-mod structs;
+#[rustfmt::skip] // generated without rustfmt
+mod headers;
 
-pub use arena::*;
-pub use constants::*;
 pub use dlpack::*;
-pub use error::*;
-pub use functions::*;
-#[doc(hidden)]
-pub use layout::Member;
-pub use observe::*;
-pub use pool::*;
-pub use sampler::*;
-pub use share::*;
-pub use structs::*;
+pub use headers::*;
 
-/// Visits every struct: its name, its size and its members.
-#[doc(hidden)]
-#[allow(clippy::type_complexity)] // a single type, which is named `Visit` in this crate
-pub fn layouts(visit: &mut dyn FnMut(&'static str, usize, fn(&mut dyn FnMut(Member)))) {
-    error::layouts(visit);
-    structs::layouts(visit);
-    pool::layouts(visit);
-    observe::layouts(visit);
-    sampler::layouts(visit);
-    share::layouts(visit);
-    arena::layouts(visit);
+#[link(name = "feedlane")]
+extern "C" {}
+
+/// The numbers of C are in the record, those of Rust come from the compiler.
+#[test]
+fn record() {
+    headers::check_layouts();
+    // SAFETY: takes nothing, looks at nothing.
+    assert_eq!(unsafe { feedlane_abi_version() }, FEEDLANE_ABI, "the library is of another ABI");
+    assert_eq!((FEEDLANE_EXHAUSTED, FEEDLANE_SLOTS, FEEDLANE_FOREVER), (u64::MAX, u64::MAX, i64::MAX));
+    assert_eq!(FEEDLANE_NO_STREAM as usize, usize::MAX);
+}
+
+#[test]
+fn new_structs_are_zero_and_know_their_size() {
+    let error = feedlane_error::new();
+    assert_eq!((error.size, error.worker, error.detail.is_null()), (544, 0, true));
+    assert_eq!(feedlane_span::new().stride, 0, "it has no size to set");
 }
