@@ -62,8 +62,8 @@ typedef struct feedlane_worker_info {
   const feedlane_field *fields; /**< as the trainer declared them */
   uint64_t field_count;         /**< number of fields */
   int32_t retries;              /**< config.retries; for the pull form see feedlane_task_sample_failed */
-  int32_t reserved;
-  int64_t retry_backoff_ns; /**< wait before the first retry; doubled before each further one */
+  int32_t drop_last;            /**< config.drop_last; in the pull form the worker drops the batch itself */
+  int64_t retry_backoff_ns;     /**< wait before the first retry; doubled before each further one */
   int64_t epoch;  /**< the newest epoch begun, 0 before the first. Kept workers outlive epochs, and `seed` is equal in
                        all epochs: combine both for random numbers that differ between epochs */
   int32_t rank;   /**< iterable: config.rank; map-style: 0, because the sampler has the ranks */

@@ -63,11 +63,11 @@ PyObject* info(PyObject* self, PyObject*) {
     return raise(s, "");
   const Ref fields = fields_of(info);
   if (!fields) return nullptr;
-  return Py_BuildValue("{s:i,s:i,s:i,s:i,s:O,s:K,s:L,s:i,s:i,s:L,s:L,s:y#}", "iterable", info.iterable, "id", info.id,
-                       "count", info.count, "generation", info.generation, "fields", fields.get(), "seed",
-                       static_cast<unsigned long long>(info.seed), "epoch", static_cast<long long>(info.epoch), "rank",
-                       info.rank, "world", info.world, "shard", static_cast<long long>(info.shard), "shards",
-                       static_cast<long long>(info.shards), "config",
+  return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:O,s:K,s:L,s:i,s:i,s:L,s:L,s:y#}", "iterable", info.iterable, "drop_last",
+                       info.drop_last, "id", info.id, "count", info.count, "generation", info.generation, "fields",
+                       fields.get(), "seed", static_cast<unsigned long long>(info.seed), "epoch",
+                       static_cast<long long>(info.epoch), "rank", info.rank, "world", info.world, "shard",
+                       static_cast<long long>(info.shard), "shards", static_cast<long long>(info.shards), "config",
                        static_cast<const char*>(info.config != nullptr ? info.config : ""),
                        static_cast<Py_ssize_t>(info.config_bytes));
 }
@@ -99,7 +99,8 @@ PyMethodDef worker_methods[] = {
     {"descriptor", descriptor, METH_NOARGS | METH_STATIC,
      "descriptor() -> the trainer's, -1: none has started this process"},
     {"info", exclusive<info>, METH_NOARGS,
-     "info() -> dict: iterable, id, count, generation, fields, seed, epoch, rank, world, shard, shards, config"},
+     "info() -> dict: iterable, drop_last, id, count, generation, fields, seed, epoch, rank, world, shard, shards, "
+     "config"},
     {"ready", exclusive<ready>, METH_VARARGS,
      "ready(status, text: bytes): the data set is open (0), or could not be opened because of `text`."},
     {"run", exclusive<run>, METH_O, "run(glue): makes batches until the trainer wants no more. glue: see worker.py."},

@@ -240,6 +240,7 @@ class WorkerSetup(TypedDict):
     config: the bytes that the trainer passed for it."""
 
     iterable: int
+    drop_last: int
     fields: tuple[tuple[str, DType, tuple[int, ...]], ...]
     id: int
     count: int

@@ -10,7 +10,7 @@ import os
 import pickle
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _core, collate, dtypes, errors, feeding, maker, order, policies, tree
@@ -155,22 +155,26 @@ def main() -> None:
     _serve(descriptor, lambda info: _job(info["config"]))
 
 
-def worker_main(make: Callable[[bytes], Indexed], *,
+def worker_main(make: Callable[[bytes], Indexed | Iterable[Any]], *,
                 retry_on: type[BaseException] | tuple[type[BaseException], ...] = (OSError,)) -> None:
     """For a script that is the worker program of trainers in other languages. In a process that a trainer has started it makes
     batches until the trainer no longer needs it, then raises SystemExit. In any other process it returns at once. Call it before
     code that only a trainer needs.
-      make      called with the trainer's worker_config. Returns a map-style data set, whose samples are collated like a Loader's
-                with `fields`: their arrays and numbers are the fields that the trainer declared, in this order
-      retry_on  exceptions after which the trainer's `retries` apply
+      make      called with the trainer's worker_config. Returns a data set, whose samples are collated like a Loader's with `fields`:
+                their arrays and numbers are the fields that the trainer declared, in this order. It is map-style if the trainer
+                has a length or a sampler, otherwise an iterable, which iterates the shard of get_shard()
+      retry_on  map-style: exceptions after which the trainer's `retries` apply
     An exception of `make` is the trainer's E_INIT."""
 
     def job_of(info: WorkerSetup) -> maker.Job:
         dataset = make(info["config"])
-        if info["iterable"] or order.is_iterable(dataset):
-            raise TypeError("worker_main needs a map-style data set (__getitem__), and a trainer with a length or a sampler")
+        is_iterable = bool(info["iterable"])
+        if not (isinstance(dataset, Iterable) if is_iterable else hasattr(dataset, "__getitem__") and not order.is_iterable(dataset)):
+            raise TypeError("the trainer has no length and no sampler, so `make` must return an iterable" if is_iterable else
+                            "the trainer has a length or a sampler, so `make` must return a data set with __getitem__")
         fields = tuple((name, dtypes.name_of(dtype), shape) for name, dtype, shape in info["fields"])
-        return maker.Job(dataset, True, False, False, None, None, fields or None, policies.Policy(retry_on, None), False, 0)
+        return maker.Job(dataset, True, is_iterable, bool(info["drop_last"]), None, None, fields or None,
+                         None if is_iterable else policies.Policy(retry_on, None), False, 0)
 
     descriptor = _core.Worker.descriptor()
     if descriptor >= 0:

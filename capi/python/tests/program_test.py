@@ -148,8 +148,8 @@ class Python(unittest.TestCase):
 
     def loader(self, make, **more):
         code = f"import sys; sys.path.insert(0, {HERE!r}); import feedlane; from datasets import *; feedlane.worker_main({make})"
-        return self.enterContext(feedlane.Loader(worker=[sys.executable, "-c", code], batch_size=4, num_workers=1,
-                                                 **{"length": 8, "fields": {"x": (np.int64, (8,))}, **more}))
+        return self.enterContext(feedlane.Loader(worker=[sys.executable, "-c", code], batch_size=4,
+                                                 **{"num_workers": 1, "length": 8, "fields": {"x": (np.int64, (8,))}, **more}))
 
     # promise: start-any-language
     def test_batches(self):
@@ -159,11 +159,19 @@ class Python(unittest.TestCase):
         made = self.loader("lambda _: [(i, {'y': i / 2}) for i in range(8)]", fields={"x": (np.int64, ()), "y": (np.float64, ())})
         self.assertEqual([(x.tolist(), rest["y"].tolist()) for x, rest in made][1], ([4, 5, 6, 7], [2, 2.5, 3, 3.5]))
 
+    def test_iterable(self):
+        """Each worker iterates its shard, again in each epoch."""
+        for drop_last, count in (False, 11), (True, 8):
+            made = self.loader("lambda _: Shards(11)", length=None, num_workers=2, drop_last=drop_last, persistent_workers=True,
+                               fields={"x": (np.float32, (3,)), "i": (np.int64, ())})
+            received = [sum((batch["i"].tolist() for batch in made), []) for _ in range(2)]
+            self.assertEqual([sorted(numbers) for numbers in received], [list(range(count))] * 2)
+
     def test_failures(self):
         for make, more, error, words in (
                 ("lambda _: 1 / 0", {}, feedlane.InitError, "ZeroDivisionError"),
-                ("lambda _: iter(())", {}, feedlane.InitError, "needs a map-style data set"),
-                ("lambda _: Numbers(8)", {"length": None}, feedlane.InitError, "a length or a sampler"),
+                ("lambda _: iter(())", {}, feedlane.InitError, "must return a data set with __getitem__"),
+                ("lambda _: Numbers(8)", {"length": None}, feedlane.InitError, "must return an iterable"),
                 ("lambda _: [1.5] * 8", {}, feedlane.SampleError, "field 'x' was declared as int64"),
                 ("lambda _: Numbers(8, failing=(1,))", {"retries": 1}, feedlane.SampleError, "sample 1 is broken")):
             with self.subTest(make), self.assertRaisesRegex(error, words):

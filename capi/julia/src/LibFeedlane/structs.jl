@@ -258,7 +258,7 @@ struct feedlane_worker_info
     fields::Ptr{feedlane_field}
     field_count::UInt64
     retries::Int32
-    reserved::Int32
+    drop_last::Int32
     retry_backoff_ns::Int64
     epoch::Int64
     rank::Int32

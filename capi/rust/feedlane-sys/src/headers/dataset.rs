@@ -118,7 +118,7 @@ structs! {
         48..56: fields: *const feedlane_field,
         56..64: field_count: u64,
         64..68: retries: i32,
-        68..72: reserved: i32,
+        68..72: drop_last: i32,
         72..80: retry_backoff_ns: i64,
         80..88: epoch: i64,
         88..92: rank: i32,
