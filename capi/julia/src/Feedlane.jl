@@ -30,6 +30,7 @@ include("making.jl")
 include("shards.jl")
 include("samplers.jl")
 include("start.jl")
+include("custom.jl")
 include("config.jl")
 include("loader.jl")
 include("epochs.jl")
@@ -49,7 +50,7 @@ include("others.jl")
 export Loader, Shards, Transient, Arena, Ring, Pool, Batch, BatchArray, FeedlaneError, Sampler
 export keep, release!, next!, begin!, join_feeder, join_arena, join_ring
 export sequential_sampler, random_sampler, subset_sampler, weighted_sampler, distributed_sampler, batch_sampler,
-       tokens_sampler, mixture_sampler
+       tokens_sampler, mixture_sampler, custom_sampler, Live
 
 __init__() = LibFeedlane.load_library()
 

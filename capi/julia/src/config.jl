@@ -33,5 +33,5 @@ function create(specs, sampler, maker, argv, worker_config, env, state, pool, te
             map(text -> isempty(text) ? C_NULL : pointer(text), kept_texts)..., members...)
         checked(err -> L.feedlane_loader_create(config, out, err))
     end
-    return Handle(out[], maker !== nothing, (maker, pool))
+    return Handle(out[], maker !== nothing, sampler === nothing ? nothing : sampler.order, (maker, pool))
 end

@@ -15,7 +15,7 @@ function begin!(loader::Loader, epoch::Integer=loader.next_epoch)
     let_go(loader)
     driving(loader.handle) do address
         err = address_of(loader.report.raw)
-        status = GC.@preserve loader loader.handle.is_inline ? L.feedlane_loader_begin(address, epoch, err) :
+        status = GC.@preserve loader calls_back(loader.handle) ? L.feedlane_loader_begin(address, epoch, err) :
                                      L.feedlane_loader_begin_gc_safe(address, Int64(epoch), err)
         loader.handle.crew === nothing || start_missing(loader.handle.crew, address)   # also after a failure
         check(status, loader.report)
@@ -39,7 +39,8 @@ tasks run, and garbage collections in other threads do not wait for it.
 """
 function wait_next(loader::Loader, address, timeout)
     deadline = timeout == Inf ? Inf : time() + timeout
-    poll_ns = loader.handle.is_inline ? L.FEEDLANE_FOREVER : timeout == 0 ? 0 : POLL_NS
+    never_waits = loader.handle.is_inline && !is_live(loader.handle.order)
+    poll_ns = never_waits ? L.FEEDLANE_FOREVER : timeout == 0 ? 0 : POLL_NS
     while true
         status = L.feedlane_loader_next(address, poll_ns, loader.raw, loader.report.raw)
         if status == L.FEEDLANE_INTERRUPTED && loader.report.raw[].os_errno != 0

@@ -44,11 +44,13 @@ mutable struct Handle
     waiter::Union{Nothing,Waiter}
     current::Union{Nothing,AnyToken}           # the batch that the loop over the loader holds
     is_inline::Bool
+    order::Any                                 # of a user-defined sampler, which calls of the library call back
     crew::Any                                  # the workers that are tasks of this process; `nothing`: none are
     stager::Union{Nothing,Task}                # copies batches into a pool's buffers
     kept::Any                                  # kept alive because the library has a pointer to it
-    function Handle(address, is_inline, kept)
-        handle = new(address, Threads.SpinLock(), Threads.Atomic{Int}(0), nothing, nothing, is_inline, nothing, nothing, kept)
+    function Handle(address, is_inline, order, kept)
+        handle = new(address, Threads.SpinLock(), Threads.Atomic{Int}(0), nothing, nothing, is_inline, order, nothing, nothing,
+                     kept)
         return finalizer(finish, handle)
     end
 end
@@ -87,6 +89,9 @@ function driving(f, handle::Handle)
         handle.driving[] = 0
     end
 end
+
+"Whether calls may call Julia functions, so that they must not be made while a collection may run in another thread."
+calls_back(handle::Handle) = handle.is_inline || handle.order !== nothing
 
 "Sleeps until the loader must be called again, or `seconds` have passed."
 function sleep_on(handle::Handle, address, seconds)

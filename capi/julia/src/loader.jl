@@ -17,7 +17,7 @@ consist of numbers and arrays of numbers. All observations have the same fields,
 The order and the batches:
 - `batchsize`: observations per batch; 0: single observations, without a batch dimension.
 - `shuffle`, `seed`: a different order in each epoch. Equal seeds give equal batches with any number of workers.
-- `sampler`: a `Sampler` or a vector of indices, instead of `shuffle`.
+- `sampler`: a `Sampler`, a `Live` or a vector of indices, instead of `shuffle`.
 - `partial`: false drops an incomplete last batch.
 - `fields`: `(image=(UInt8, (8, 8)), label=(Int64, ()))`; by default the fields of the first observation.
 - `out_of_order`: batches are yielded as they become ready.

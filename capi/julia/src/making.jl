@@ -116,6 +116,16 @@ function report_failure(err::Ptr{L.feedlane_error}, reason, backtrace)
     unsafe_store!(member(err, Val(:detail_len)), UInt64(ncodeunits(story)))
 end
 
+"Runs a callback. An exception is reported, with `status` as the result."
+function answering(f, err, status)
+    try
+        return Base.invokelatest(f)::Int32
+    catch reason
+        report_failure(err, reason, catch_backtrace())
+        return status
+    end
+end
+
 "Writes a terminated text. A text that is too long is cut before a character."
 function write_text(to::Ptr{UInt8}, text::String, room)
     count = ncodeunits(text) < room ? ncodeunits(text) : thisind(text, room) - 1

@@ -9,18 +9,19 @@ Yields the indices of an epoch, from 1, in order. A loader copies its definition
 `kind` is the end of the name of a constant `FEEDLANE_SAMPLER_...` in lower case, and `members` are those of
 `feedlane_sampler_config` that the kind reads, with indices from 0: `Sampler(:sequential; length=10)`. Functions that
 convert their arguments make most kinds: `random_sampler`, `subset_sampler`, `weighted_sampler`, `distributed_sampler`,
-`batch_sampler`, `tokens_sampler`, `mixture_sampler`, and `sequential_sampler`.
+`batch_sampler`, `tokens_sampler`, `mixture_sampler`, `sequential_sampler`, and `custom_sampler` for your own order.
 """
 mutable struct Sampler
     address::Ptr{L.feedlane_sampler}
     makes_batches::Bool
-    function Sampler(kind::Int32; makes_batches=false, members...)
+    order::Any   # of a user-defined sampler; `nothing`: a built-in one
+    function Sampler(kind::Int32; makes_batches=false, order=nothing, members...)
         given, out = values(members), Ref{Ptr{L.feedlane_sampler}}(C_NULL)
         GC.@preserve given begin
             config = struct_of(L.feedlane_sampler_config; kind=kind, map(in_config, given)...)
             checked(err -> L.feedlane_sampler_create(config, out, err))
         end
-        return finalizer(sampler -> L.feedlane_sampler_destroy(Ref(sampler.address)), new(out[], makes_batches))
+        return finalizer(sampler -> L.feedlane_sampler_destroy(Ref(sampler.address)), new(out[], makes_batches, order))
     end
 end
 
@@ -35,7 +36,8 @@ in_config(list::Vector) = pointer(list)
 in_config(inner::Sampler) = inner.address
 in_config(number) = number
 
-Base.show(io::IO, sampler::Sampler) = print(io, "Sampler(", length(sampler), " an epoch)")
+Base.show(io::IO, sampler::Sampler) =
+    print(io, "Sampler(", length_or_negative(sampler) < 0 ? "" : "$(length(sampler)) an epoch", ")")
 
 const SHUFFLES = (torch=L.FEEDLANE_SHUFFLE_TORCH, feistel=L.FEEDLANE_SHUFFLE_FEISTEL,
                   torch_loader=L.FEEDLANE_SHUFFLE_TORCH_LOADER)
@@ -100,7 +102,7 @@ distributed_sampler(length::Integer; rank=nothing, world=nothing, seed=0, shuffl
 Yields batches of the indices of another sampler. A loader with it takes no `batchsize`.
 """
 batch_sampler(inner::Sampler, batchsize::Integer; partial=true) =
-    Sampler(L.FEEDLANE_SAMPLER_BATCH; makes_batches=true, inner=inner, batch_size=batchsize, drop_last=!partial)
+    Sampler(L.FEEDLANE_SAMPLER_BATCH; makes_batches=true, order=inner.order, inner=inner, batch_size=batchsize, drop_last=!partial)
 
 """
     tokens_sampler(lengths, max_tokens, max_rows; seed=0, window=0, padded=false, shuffle=true, drop_last=false,
@@ -141,14 +143,20 @@ function mixture_sampler(lengths, weights; num_samples=0, seed=0, window=0, stag
                    drop_last=drop_last, rank_of(rank, world)...)
 end
 
-"Converts the argument `sampler`: a `Sampler`, or indices in the order in which they are to be yielded."
+"Converts the argument `sampler`: a `Sampler`, a `Live`, or indices in the order in which they are to be yielded."
 sampler_of(sampler::Sampler) = sampler
 sampler_of(indices) = subset_sampler(indices; in_order=true)
 
-function Base.length(sampler::Sampler)
+function length_or_negative(sampler::Sampler)
     out = Ref{Int64}(-1)
     GC.@preserve sampler check(L.feedlane_sampler_length(sampler.address, out))
     return Int(out[])
+end
+
+function Base.length(sampler::Sampler)
+    known = length_or_negative(sampler)
+    known < 0 && throw(FeedlaneError(L.FEEDLANE_E_UNSUPPORTED, "the sampler's length is unknown"))
+    return known
 end
 
 "Starts an epoch from its beginning."
@@ -157,7 +165,10 @@ function restart!(sampler::Sampler, epoch::Integer)
     return sampler
 end
 
-"The next indices of the epoch, from 1, at most `count`; empty at its end. A batch sampler returns one batch."
+"""
+The next indices of the epoch, from 1, at most `count`; empty at its end. A batch sampler returns one batch. Also empty if
+a live sampler has too few indices now; it keeps them.
+"""
 function Base.take!(sampler::Sampler, count::Integer)
     list, got = Vector{Int64}(undef, count), Ref{UInt64}(0)
     GC.@preserve sampler checked(err -> L.feedlane_sampler_next(sampler.address, list, count, got, err))

@@ -67,15 +67,9 @@ mutable struct Walk
 end
 Walk(opens, saves) = Walk(opens, saves, nothing, nothing, Val(nothing), (), (), identity, nothing, -1, -1, Making())
 
-"Runs a callback. An exception is reported, with `status` as the result."
-function answering(f, walk::Walk, err, status)
-    try
-        newest[] = walk.making
-        return Base.invokelatest(f)::Int32
-    catch reason
-        report_failure(err, reason, catch_backtrace())
-        return status
-    end
+answering(f, walk::Walk, err, status) = answering(err, status) do
+    newest[] = walk.making
+    return f()
 end
 
 open_shards(walk::Walk, info, self, err) = answering(walk, err, L.FEEDLANE_E_INIT) do

@@ -66,7 +66,9 @@ serve(loader::Loader; timeout=Inf) = GC.@preserve loader driving(address -> serv
 function serve(loader::Loader, address, timeout)
     deadline = timeout == Inf ? Inf : time() + timeout
     while true
-        status = L.feedlane_loader_serve_gc_safe(address, Int64(POLL_NS), address_of(loader.report.raw))
+        err = address_of(loader.report.raw)
+        status = calls_back(loader.handle) ? L.feedlane_loader_serve(address, POLL_NS, err) :
+                 L.feedlane_loader_serve_gc_safe(address, Int64(POLL_NS), err)
         if status == L.FEEDLANE_INTERRUPTED && loader.report.raw[].os_errno != 0
             yield()   # a signal: Julia delivers it
         elseif status != L.FEEDLANE_TIMEOUT
@@ -133,7 +135,7 @@ function consumer_of(join, fields, batchsize)
     status = GC.@preserve out report join(address_of(out), address_of(report.raw))
     status == L.FEEDLANE_OK || throw(error_of(status, report))
     kinds = Tuple{map(spec -> array_type(spec, batchsize != 0), specs)...}
-    loader = Loader{names,kinds}(Handle(out[], false, nothing), struct_of(L.feedlane_batch), report, 0)
+    loader = Loader{names,kinds}(Handle(out[], false, nothing, nothing), struct_of(L.feedlane_batch), report, 0)
     loader.next_epoch = reading(info_of, loader).next_epoch
     return loader
 end

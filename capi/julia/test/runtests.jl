@@ -5,7 +5,7 @@
 include("support.jl")
 
 const PARTS = ("record", "same", "errors", "policies", "iterable", "threads", "external", "batches", "life", "observe", "others",
-               "share", "arena", "ring", "pool", "orders")
+               "share", "arena", "ring", "pool", "custom", "orders")
 
 @testset "Feedlane" begin
     for part in (isempty(ARGS) ? PARTS : ARGS)
