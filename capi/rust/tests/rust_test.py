@@ -145,10 +145,10 @@ class Crates(unittest.TestCase):
                             for i, block in enumerate(blocks))
         calls = "".join(f"    block_{i}()?;\n" for i in range(len(blocks)))
         # The README leaves this to an event loop; extern blocks differ in the editions of Rust.
-        waits = """fn wait_until_readable(fd: std::os::unix::io::BorrowedFd<'_>) -> std::io::Result<()> {
-    std::process::Command::new("python3").args(["-c", "import select; select.select([0], [], [])"])
+        waits = f"""fn wait_until_readable(fd: std::os::unix::io::BorrowedFd<'_>) -> std::io::Result<()> {{
+    std::process::Command::new("{sys.executable}").args(["-c", "import select; select.select([0], [], [])"])
         .stdin(fd.try_clone_to_owned()?).status().map(drop)
-}
+}}
 """
         before_main = first[:first.index("fn main()")]
         out = self.run_program(f"""#![allow(dead_code, unused_imports, unused_variables)]
