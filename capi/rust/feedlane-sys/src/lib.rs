@@ -16,9 +16,6 @@ mod headers;
 pub use dlpack::*;
 pub use headers::*;
 
-#[link(name = "feedlane")]
-extern "C" {}
-
 /// The numbers of C are in the record, those of Rust come from the compiler.
 #[test]
 fn record() {
