@@ -59,7 +59,7 @@ PyObject* read_trace(PyObject* none, PyObject* records);
     "trace", exclusive<get_trace>, METH_O, "trace(from) -> bytes, for read_trace. StateError: no trace is kept."       \
   }
 
-// Of a Loader alone.
+// Only for Loader.
 PyObject* event(PyObject* self, feedlane_loader* handle);
 
 }  // namespace feedlane::python

@@ -23,8 +23,8 @@ struct End {
   std::uint32_t message_bytes;
   bool is_closed;
   bool is_in_call;
-  Py_ssize_t spans;  // Span objects, which keep the memory
-  PyObject* span;    // borrowed: the one that is not over, or null
+  Py_ssize_t spans;  // Span objects that keep the memory
+  PyObject* span;    // borrowed: the Span that is not finished yet, or null
   std::int64_t forks;
 };
 
@@ -81,11 +81,14 @@ PyObject* new_end(PyTypeObject* type, feedlane_rx* rx, feedlane_tx* tx, std::uin
   return reinterpret_cast<PyObject*>(end);
 }
 
+void end_span(End& end);
+
 PyObject* close(PyObject* self, PyObject*) {
   End& end = self_of(self);
   if (end.is_closed || end.forks != forks()) Py_RETURN_NONE;
   end.is_closed = true;
   (void)(end.rx != nullptr ? feedlane_rx_close(end.rx) : feedlane_tx_close(end.tx));
+  end_span(end);
   free_unused(end);
   Py_RETURN_NONE;
 }
@@ -101,11 +104,13 @@ PyObject* get_message_bytes(PyObject* self, void*) { return PyLong_FromUnsignedL
 
 // ---- spans ----
 
+// Its state is protected by the lock of its end.
 struct Span {
-  PyObject_HEAD PyObject* end;  // keeps the memory mapped
+  PyObject_HEAD PyObject* end;  // never changes
   feedlane_span c;
   Py_ssize_t exports;  // buffers, which are views of the memory
   bool is_over;
+  bool is_counted;                  // in End::spans
   Py_ssize_t shape[2], strides[2];  // of the buffers
 };
 
@@ -127,6 +132,7 @@ PyObject* new_span(PyObject* end, const feedlane_span& c) {
   span->shape[1] = bytes;
   span->strides[0] = static_cast<Py_ssize_t>(c.stride);
   span->strides[1] = 1;
+  span->is_counted = true;
   self_of(end).spans++;
   self_of(end).span = reinterpret_cast<PyObject*>(span);
   return reinterpret_cast<PyObject*>(span);
@@ -137,28 +143,39 @@ void free_span(PyObject* self) {
   {
     const Exclusive lock(owner.get());
     End& end = self_of(owner.get());
-    end.spans--;
+    if (span_of(self).is_counted) end.spans--;
     if (end.span == self) end.span = nullptr;  // received messages come again, reserved ones are dropped
     free_unused(end);
   }
   free_object(self);
 }
 
+// At the close of its end: a span without buffers no longer keeps the memory.
+void end_span(End& end) {
+  if (end.span == nullptr || span_of(end.span).exports != 0) return;
+  span_of(end.span).is_over = true;
+  span_of(end.span).is_counted = false;
+  end.spans--;
+  end.span = nullptr;
+}
+
 // Releases or commits the first messages.
 PyObject* finish(PyObject* self, PyObject* count) {
   Span& span = span_of(self);
+  const Exclusive lock(span.end);
   std::uint32_t number = 0;
   if (!from_python(count, "count", number)) return nullptr;
-  if (span.is_over) return raise(FEEDLANE_E_STALE, "these messages were already released");
+  if (span.is_over) return raise(FEEDLANE_E_STALE, "these messages were released, or their end of the ring was closed");
   if (span.exports != 0) {
-    PyErr_SetString(PyExc_BufferError, "an array or memoryview of these messages still exists: delete it, or copy it");
+    PyErr_SetString(
+        PyExc_BufferError,
+        "an array, a memoryview or a structured element of these messages still exists: delete it, or copy it");
     return nullptr;
   }
   if (number > span.c.count) {
     PyErr_Format(PyExc_ValueError, "count=%u: must be from 0 to %u, the number of messages", number, span.c.count);
     return nullptr;
   }
-  const Exclusive lock(span.end);
   End& end = self_of(span.end);
   const Call call(span.end);
   if (!call) return nullptr;
@@ -171,17 +188,18 @@ PyObject* finish(PyObject* self, PyObject* count) {
 }
 
 int get_buffer(PyObject* self, Py_buffer* buffer, int flags) {
-  const Exclusive lock(self);
   Span& span = span_of(self);
+  const Exclusive lock(span.end);
   const bool is_read_only = self_of(span.end).rx != nullptr;
   const bool is_dense = span.c.count <= 1 || span.strides[0] == span.shape[1];
-  const char* const reason =
-      span.is_over                                            ? "these messages were already released"
-      : is_read_only && (flags & PyBUF_WRITABLE) != 0         ? "received messages are read-only"
-      : !is_dense && (flags & PyBUF_STRIDES) != PyBUF_STRIDES ? "messages do not lie next to each other"
-      : !is_dense && (flags & (PyBUF_C_CONTIGUOUS | PyBUF_F_CONTIGUOUS | PyBUF_ANY_CONTIGUOUS) & ~PyBUF_STRIDES) != 0
-          ? "messages do not lie next to each other"
-          : nullptr;
+  const bool wants_dense =
+      (flags & PyBUF_STRIDES) != PyBUF_STRIDES ||
+      (flags & (PyBUF_C_CONTIGUOUS | PyBUF_F_CONTIGUOUS | PyBUF_ANY_CONTIGUOUS) & ~PyBUF_STRIDES) != 0;
+  const char* reason = nullptr;
+  if (span.is_over) reason = "these messages were released, or their end of the ring was closed";
+  else if (self_of(span.end).forks != forks()) reason = "these messages belong to the parent process";
+  else if (is_read_only && (flags & PyBUF_WRITABLE) != 0) reason = "received messages are read-only";
+  else if (!is_dense && wants_dense) reason = "messages do not lie next to each other";
   buffer->obj = nullptr;
   if (reason != nullptr) {
     PyErr_SetString(PyExc_BufferError, reason);
@@ -205,7 +223,7 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) {
 }
 
 void release_buffer(PyObject* self, Py_buffer*) {
-  const Exclusive lock(self);
+  const Exclusive lock(span_of(self).end);
   span_of(self).exports--;
 }
 
@@ -279,7 +297,9 @@ PyObject* arm(PyObject* self, PyObject*) {
   std::int32_t fd = -1;
   if (!call) return nullptr;
   const std::int32_t s = feedlane_rx_arm(self_of(self).rx, &fd);
-  return s < 0 ? raise(s, "") : Py_BuildValue("(ii)", s, fd);
+  if (s < 0)
+    return raise(s, "the ring cannot wait: the process has too few descriptors, or the system refuses membarrier");
+  return Py_BuildValue("(ii)", s, fd);
 }
 
 PyObject* observe(PyObject*, PyObject* args) {
@@ -369,7 +389,7 @@ PyObject* reserve(PyObject* self, PyObject* args) {
 
 PyMethodDef receiver_methods[] = {
     {"create", create, METH_VARARGS | METH_STATIC, "create(message_bytes, capacity, senders, path) -> Receiver"},
-    {"close", exclusive<close>, METH_NOARGS, "close(): a call of another thread ends."},
+    {"close", exclusive<close>, METH_NOARGS, "close(): ends the call of another thread."},
     {"offer", exclusive<offer>, METH_NOARGS, "offer() -> descriptor, for attach"},
     {"peek", exclusive<peek>, METH_VARARGS, "peek(want, timeout_ns) -> Span, or a status"},
     {"receive", exclusive<receive>, METH_VARARGS, "receive(want, timeout_ns) -> (bytearray, lane), or a status"},
@@ -379,13 +399,12 @@ PyMethodDef receiver_methods[] = {
 PyMethodDef sender_methods[] = {
     {"attach", attach, METH_VARARGS | METH_STATIC,
      "attach(fd, path, timeout_ns) -> Sender. Takes over the descriptor."},
-    {"close", exclusive<close>, METH_NOARGS, "close(): a call of another thread ends."},
+    {"close", exclusive<close>, METH_NOARGS, "close(): ends the call of another thread."},
     {"send", exclusive<send>, METH_VARARGS, "send(messages, timeout_ns) -> how many were sent"},
     {"reserve", exclusive<reserve>, METH_VARARGS, "reserve(want, timeout_ns) -> Span, or a status"},
     {nullptr, nullptr, 0, nullptr}};
-PyMethodDef span_methods[] = {
-    {"finish", exclusive<finish>, METH_O, "finish(count): releases or sends the first messages."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef span_methods[] = {{"finish", finish, METH_O, "finish(count): releases or sends the first messages."},
+                              {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef end_getters[] = {{"is_closed", get_is_closed, nullptr, "Whether close was called.", nullptr},
                              {"message_bytes", get_message_bytes, nullptr, "Size of a message.", nullptr},
                              {nullptr, nullptr, nullptr, nullptr, nullptr}};

@@ -80,7 +80,10 @@ class AsyncEpoch:
 
 async def readable(fd: int, sleeper: Sleeper, is_closed: Callable[[], bool], end: float | None) -> bool:
     """Sleeps until the descriptor is readable, or `wake(sleeper)` is called. Returns False at the time `end` of the event loop.
-    Returns at once if is_closed(): it was closed in another thread, before `wake` could see this task."""
+    Returns at once if is_closed(), because another thread may have closed the object before `wake` could see this task. Raises Busy
+    if another task already waits."""
+    if sleeper._asleep is not None:
+        raise errors.make(_core.E_BUSY, "another task already waits here")
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
     asleep = sleeper._asleep = loop, woken

@@ -22,7 +22,7 @@ _STATE_WORDS: dict[int, State] = {_core.CONSUMER_NONE: "none", _core.CONSUMER_OF
 
 
 class Place:
-    """A place for a consumer or a worker that a loader has opened: its `id`, and a descriptor through which one process takes it.
+    """A place that a loader has opened for one consumer or worker: its `id`, and a descriptor through which a process takes it.
     Pass it to that process, then close it here. The process inherits `fd` (subprocess's pass_fds), or gets this object as an
     argument of multiprocessing's Process, and calls feedlane.join or feedlane.run_worker with it."""
 
@@ -189,8 +189,8 @@ class Feeder(iteration.Batches):
             left_ns = max(0, end_ns - time.monotonic_ns())
             try:
                 status = self._core.serve(min(left_ns, iteration.LOOK_EVERY_NS))
-            except errors.PeerDead:  # perhaps all workers have ended
-                if not self._start_missing(self._core):
+            except errors.PeerDead as exception:  # with a worker: its shard is lost
+                if exception.worker >= 0 or not self._start_missing(self._core):
                     raise
                 continue
             if status != _core.TIMEOUT or left_ns <= iteration.LOOK_EVERY_NS:

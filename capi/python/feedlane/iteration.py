@@ -45,7 +45,7 @@ class Batches(observe.Observed):
     _pool: pinned.Pool | None
     _streams: bool  # batches are recorded on torch's current stream
     _is_ours: bool = False  # all workers use this package
-    _starts_workers: bool = False  # the program does, see _start_missing
+    _starts_workers: bool = False  # the program starts the workers, see _start_missing
     _asleep: awaiting.Asleep | None = None  # of the task in AsyncEpoch
 
     # ---- life ----
@@ -143,7 +143,7 @@ class Batches(observe.Observed):
         raise NotImplementedError
 
     def _start_missing(self, core: core_module.Loader) -> bool:
-        """If the program starts the workers: lets it start those that are missing. Returns whether one was."""
+        """If the program starts the workers: calls `start` for each missing one. Returns whether it started any."""
         return False
 
     def _raise(self, exception: errors.FeedlaneError) -> NoReturn:
@@ -228,11 +228,13 @@ class _Epoch:
                                   f"there is no slot for another: drop some, copy them, or Loader(held=...)")
             gc.collect()  # perhaps garbage keeps them
             return NotImplemented
-        if self._looks and (status == _core.TIMEOUT or (status == _core.E_PEER_DEAD and exception.worker < 0)):
+        if status == _core.E_PEER_DEAD and exception.worker < 0 and loader._start_missing(self._core):
+            return NotImplemented  # all had ended
+        if status == _core.TIMEOUT and self._looks:
             if not is_again:
                 self._deadline = time.monotonic() + loader.timeout - LOOK_EVERY_NS / 1e9 if loader.timeout else math.inf
-            is_started = loader._start_missing(self._core)
-            if is_started or (status == _core.TIMEOUT and time.monotonic() < self._deadline):
+            loader._start_missing(self._core)
+            if time.monotonic() < self._deadline:
                 return NotImplemented
         if status == _core.TIMEOUT:
             raise errors.make(status, f"no batch arrived within {loader.timeout} s")

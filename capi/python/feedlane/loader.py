@@ -47,10 +47,11 @@ class Loader(feeding.Feeder):
       start         "process", or "thread": workers are threads of this process, which share the data set, so it must allow calls from
                     several threads. Nothing is pickled to start them. They run at the same time on free-threaded Python only. Random
                     generators are the whole process's: use sample_seed(). A thread can't be killed: if one hangs, see task_timeout,
-                    the others make the remaining batches, and then `next` raises Hung. A function: start(place) starts a process that calls
-                    run_worker(place), by multiprocessing, subprocess or the program's own means. It is called in this thread when a worker
-                    is missing: as an epoch begins, and later while `next` waits. The program joins the processes; they end as other
-                    workers do
+                    the others make the remaining batches, and then `next` raises Hung.
+                    A function start(place): it starts a process that calls run_worker(place), for example with multiprocessing or
+                    subprocess, before it returns. The loader calls it whenever a worker is missing, in the thread that begins an epoch,
+                    waits in `next`, or calls poll() or serve(). The program joins the processes, which end when the loader no longer
+                    needs them
       task_timeout  seconds after which a worker without progress is replaced; 0: never
       deterministic an iterable data set yields the same samples when it is iterated again, so a dead worker can be replaced
       max_restarts  most dead workers replaced in the loader's life; 0: 1000, -1: none is replaced
@@ -155,7 +156,7 @@ class Loader(feeding.Feeder):
         self._is_ours = self._program is None
         self._start = start if callable(start) else None
         self._starts_workers = self._start is not None
-        kind = _core.START_EXTERNAL if callable(start) else errors.choice(
+        kind = _core.START_EXTERNAL if callable(start) else errors.choice(  # or a function
             "start", start, {"process": _core.START_SPAWN, "thread": _core.START_THREAD})
         if self._starts_workers and num_workers < 1:
             raise ValueError(f"num_workers={num_workers}: a function `start` needs 1 or more")

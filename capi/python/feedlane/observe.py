@@ -178,19 +178,19 @@ class Observed:
         return _core.Loader.read_trace(self._figures().trace(errors.whole("from_", from_, 0, 2**64 - 2)))
 
     def slots(self) -> list[BatchRecord]:
-        """Returns a record for each slot, by number: the batch in it or, if `released_ns` is not 0, the last one that was there.
-        `task` is 0 if the slot was not used yet."""
+        """Returns one record per slot, in order of slot number. It describes the batch in the slot or, if `released_ns` is not 0, the
+        last batch there. `task` is 0 if the slot was not used yet."""
         return _core.Loader.read_trace(self._figures().slots())
 
     def errors(self) -> list[ErrorRecord]:
-        """Returns the distinct errors and events, at most 32, in the order of their first occurrence. Those whose texts differ only
-        in numbers are counted together. `kind` is a word as in Event, or "error" for one that `next` raised."""
+        """Returns the distinct errors and events, at most 32, in the order of their first occurrence. Errors whose
+        texts differ only in numbers are counted together. `kind` is a word as in Event, or "error" for one that `next` raised."""
         return [cast("ErrorRecord", {**error, "kind": event_word(error["kind"])}) for error in _errors(self._figures())]
 
 
 class Monitor(Observed):
-    """Reads the figures of loader `nth` of process `pid`, which runs as the same user, or of this one. The other process does not
-    notice. After the loader or its process has ended, the last values stay. report() and diagnose() cover the time since the
+    """Reads the figures of loader `nth` of process `pid`. The process may be this one; another one must run as the same user, and is
+    not disturbed. After the loader or its process has ended, the last values remain. report() and diagnose() cover the time since the
     last diagnose(), or since the monitor was opened. Any thread may call any method."""
 
     def __init__(self, pid: int, nth: int = 0) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import socket
+import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import ReadableBuffer
 
-_RECEIVED_BYTES = 1 << 20  # most that a receive without a number copies
+_RECEIVED_BYTES = 1 << 20  # most bytes that receive() copies without `most`
+_SLICE_S = 0.2             # asend sends so long in one call, which cannot be cancelled
 
 
 class Receiver:
@@ -26,7 +29,7 @@ class Receiver:
       message    type of a message: a numpy dtype, or a number of bytes, 1 to 2**20. Messages arrive as arrays [count] of this
                  type, or [count, bytes] of uint8
       capacity   messages that each sender has room for: a power of two up to 2**24
-      senders    senders at the same time, up to 4096
+      senders    most senders attached at once, up to 4096
       path       path of a Unix socket to create, at which processes of the same user may attach
 
         ring = feedlane.Receiver("float64", senders=2, path="/run/user/1000/ring.sock")
@@ -36,8 +39,8 @@ class Receiver:
         with feedlane.Sender("/run/user/1000/ring.sock", "float64") as sender:      # in another process
             sender.send(numpy.arange(1000.0))
 
-    Senders attach while a call of the receiver waits. One thread at a time may use it, otherwise Busy is raised; any thread may
-    call close(). It ends with the process: senders then raise PeerDead."""
+    Senders attach during calls of receive, peek, areceive, poll and offer. One thread or task at a time may use it, otherwise Busy is
+    raised; any thread may call close(). The ring ends with this process; senders then raise PeerDead."""
 
     _asleep: awaiting.Asleep | None = None  # of the task in areceive
     _fd = -1                                # a copy of the descriptor to wait on
@@ -52,49 +55,54 @@ class Receiver:
             None if path is None else os.fsencode(path)))
 
     def offer(self) -> socket.socket:
-        """Returns a socket for one sender, which may be in a process of any user: pass it to Sender there. Raises LimitError if
-        there are as many senders as are allowed."""
+        """Returns a socket for one sender, which may be in a process of any user: pass it to Sender there. Raises LimitError if all
+        `senders` lanes are taken."""
         return socket.socket(fileno=self._core.offer())
 
     def receive(self, most: int | None = None, *, timeout: float | None = None) -> npt.NDArray[Any]:
-        """Waits for messages of one sender and returns an array with copies of up to `most` of them; None: as many as there are, up
-        to 1 MiB. Raises Timeout, and EOFError if all senders that attached have left or died and their messages were received;
-        then others may still attach during later calls."""
+        """Waits for messages of one sender and returns an array with copies of up to `most` of them; None: up to 1 MiB. It returns
+        those that lie in one piece; call it again for the rest. Raises Timeout, and EOFError if all senders that attached have left
+        or died and their messages were received. After EOFError, call it again to wait for new senders."""
         return self._copies(self._core.receive(self._most(most), feeding.nanoseconds(timeout)))
 
     def peek(self, most: int | None = None, *, timeout: float | None = None) -> Messages:
-        """As receive, without a copy: use it as `with ring.peek() as messages: total = messages[:].sum()`. The sender can still
-        write to their memory, so do not check a value there and use it later."""
+        """As receive, without a copy: use it as `with ring.peek() as messages: total = messages[:].sum()`. The sender can
+        still change these messages: copy a value before you check it."""
         found = self._core.peek(self._most(most), feeding.nanoseconds(timeout))
-        return Messages(_refuse(found) if isinstance(found, int) else found, self._dtype)
+        return Messages(self._refuse(found) if isinstance(found, int) else found, self._dtype)
 
     def __iter__(self) -> Iterator[npt.NDArray[Any]]:
         """Yields what receive() returns, until all senders that attached have left, or the ring was closed."""
         while True:
             try:
                 received = self.receive()
-            except EOFError:
-                return
+            except (EOFError, errors.StateError):
+                if self._core.is_closed or sys.exc_info()[0] is EOFError:
+                    return
+                raise
             yield received
 
     async def areceive(self, most: int | None = None, *, timeout: float | None = None) -> npt.NDArray[Any]:
         """As receive, for asyncio. A task that waits may be cancelled: no message is lost."""
-        loop = asyncio.get_running_loop()
-        end = None if timeout is None else loop.time() + timeout
+        timeout_ns = feeding.nanoseconds(timeout)
+        end = None if timeout is None else asyncio.get_running_loop().time() + timeout_ns / 1e9
         while True:
+            await asyncio.sleep(0)  # other tasks run even if messages are ready
             received = self._core.receive(self._most(most), 0)
             if received != _core.TIMEOUT:
                 return self._copies(received)
             if not self.poll() and not await awaiting.readable(self._duplicate(), self, lambda: self._core.is_closed, end):
-                _refuse(_core.TIMEOUT)
+                self._refuse(_core.TIMEOUT)
 
     async def __aiter__(self) -> AsyncIterator[npt.NDArray[Any]]:
         """As __iter__, for asyncio."""
         while True:
             try:
                 received = await self.areceive()
-            except EOFError:
-                return
+            except (EOFError, errors.StateError):
+                if self._core.is_closed or sys.exc_info()[0] is EOFError:
+                    return
+                raise
             yield received
 
     def fileno(self) -> int:
@@ -106,7 +114,8 @@ class Receiver:
         return self._core.arm()[0] == _core.AGAIN
 
     def close(self) -> None:
-        """Ends the ring: senders raise PeerDead from their next wait. A call in another thread or task raises StateError."""
+        """Ends the ring: senders raise PeerDead from their next wait. A call in another thread or task raises StateError. While an
+        array of messages in place exists, the ring ends only with it."""
         self._core.close()
         awaiting.wake(self)
 
@@ -122,16 +131,22 @@ class Receiver:
 
     @staticmethod
     def observe(pid: int, nth: int = 0) -> dict[str, int] | None:
-        """Reads ring `nth` of process `pid`, its receiver, without its help: pid, message_bytes, capacity, lanes (senders at the
-        same time), received (messages that were released), control_bytes. None: there is no such ring. Raises PeerDead if there
-        is no such process, and SystemCallError if it belongs to another user."""
-        return _core.Receiver.observe(pid, nth)
+        """Returns the figures of ring `nth` whose receiver is process `pid`; that process is not involved: pid, message_bytes,
+        capacity, lanes (most senders), received (messages that were released), control_bytes. None: there is no such ring. Raises
+        PeerDead if there is no such process, and SystemCallError if it belongs to another user."""
+        return _core.Receiver.observe(errors.whole("pid", pid, 1, 2**31 - 1), errors.whole("nth", nth, 0, 2**31 - 1))
 
     def _most(self, most: int | None) -> int:
         return max(1, _RECEIVED_BYTES // self._dtype.itemsize) if most is None else errors.whole("most", most, 1, 2**32 - 1)
 
     def _copies(self, received: tuple[bytearray, int] | int) -> npt.NDArray[Any]:
-        return np.frombuffer((_refuse(received) if isinstance(received, int) else received)[0], self._dtype)
+        return np.frombuffer((self._refuse(received) if isinstance(received, int) else received)[0], self._dtype)
+
+    @staticmethod
+    def _refuse(status: int) -> NoReturn:
+        if status == _core.END:
+            raise EOFError("all senders that attached to the ring have left")
+        raise errors.make(status, "no message arrived within the timeout")
 
     def _duplicate(self) -> int:
         """Stays open after close, as long as this object lives: an event loop may still have it."""
@@ -144,24 +159,24 @@ class Sender:
     """A sending end of a ring.
 
       ring      the receiver's path, or a socket or descriptor of its offer(), which is consumed
-      message   type of a message, as the receiver has it; None: bytes
+      message   type of a message; its size must be the receiver's. None: bytes
       timeout   seconds to wait for the receiver's answer, which it gives in its own calls
 
-    One thread at a time may use it, otherwise Busy is raised; any thread may call close(). The receiver gets everything that was
-    sent, also if this process then ends."""
+    One thread or task at a time may use it, otherwise Busy is raised; any thread may call close(). The receiver gets everything that
+    was sent, even if this process then ends."""
 
     def __init__(self, ring: str | os.PathLike[str] | socket.socket | int, message: npt.DTypeLike | int | None = None, *,
                  timeout: float | None = 60) -> None:
         """Raises PeerDead if there is no receiver, Timeout if it does not answer in time, LimitError if it has as many senders as
         are allowed, StateError if it belongs to another user, and ValueError if its messages have another size."""
-        timeout_ns = feeding.nanoseconds(timeout)
+        timeout_ns, dtype = feeding.nanoseconds(timeout), None if message is None else _type(message)
         if isinstance(ring, (str, os.PathLike)):
             core = _core.Sender.attach(-1, os.fsencode(ring), timeout_ns)
         else:
             fd = ring.detach() if isinstance(ring, socket.socket) else errors.whole("ring", ring, 0, 2**31 - 1)
             core = _core.Sender.attach(fd, None, timeout_ns)
         self._core = lifetime.keep(core)
-        self._dtype = _type(core.message_bytes if message is None else message)
+        self._dtype = dtype if dtype is not None else _type(core.message_bytes)
         if self._dtype.itemsize != core.message_bytes:
             self.close()
             raise ValueError(f"message={message!r}: has {self._dtype.itemsize} bytes, but the ring's messages have "
@@ -170,22 +185,41 @@ class Sender:
     def send(self, messages: ReadableBuffer | npt.NDArray[Any], *, timeout: float | None = None) -> int:
         """Copies messages, which lie one after another in an array, bytes or another buffer, into the ring. Returns how many were
         sent: all of them, or fewer if the ring stayed full until the timeout. Raises PeerDead if the ring is full and the receiver
-        has ended."""
-        data: Any = np.ascontiguousarray(messages) if isinstance(messages, np.ndarray) else messages
-        return self._core.send(data, feeding.nanoseconds(timeout))
+        has ended, and TypeError for an array of another type."""
+        return self._core.send(self._data(messages), feeding.nanoseconds(timeout))
+
+    def _data(self, messages: ReadableBuffer | npt.NDArray[Any]) -> Any:
+        if not isinstance(messages, np.ndarray):
+            return messages
+        if messages.dtype not in (self._dtype, np.uint8) and (self._dtype.subdtype is None or messages.dtype.hasobject):
+            raise TypeError(f"an array of {messages.dtype} was passed, but a message is a {self._dtype}: convert it with astype")
+        return np.ascontiguousarray(messages)
 
     async def asend(self, messages: ReadableBuffer | npt.NDArray[Any], *, timeout: float | None = None) -> int:
-        """As send, for asyncio."""
-        return await asyncio.to_thread(self.send, messages, timeout=timeout)
+        """As send, for asyncio. If the task is cancelled, some of the messages may have been sent."""
+        data, end_ns = memoryview(self._data(messages)).cast("B"), time.monotonic_ns() + feeding.nanoseconds(timeout)
+        size = self._dtype.itemsize
+        sent = self._core.send(data, 0)
+        while sent * size < len(data) and (left_s := (end_ns - time.monotonic_ns()) / 1e9) > 0:
+            part = asyncio.ensure_future(asyncio.to_thread(self.send, data[sent * size:], timeout=min(left_s, _SLICE_S)))
+            try:
+                sent += await asyncio.shield(part)
+            except asyncio.CancelledError:
+                await asyncio.wait([part])
+                raise
+        return sent
 
     def reserve(self, most: int = 1, *, timeout: float | None = None) -> Messages:
         """Waits for room, and returns up to `most` messages to be written in place: use it as `with sender.reserve(8) as messages:
         messages[:] = ...`. Raises Timeout and PeerDead."""
         found = self._core.reserve(errors.whole("most", most, 1, 2**32 - 1), feeding.nanoseconds(timeout))
-        return Messages(_refuse(found) if isinstance(found, int) else found, self._dtype)
+        if isinstance(found, int):
+            raise errors.make(found, "the ring stayed full until the timeout")
+        return Messages(found, self._dtype)
 
     def close(self) -> None:
-        """Leaves the ring. A call in another thread raises StateError."""
+        """Leaves the ring. A call in another thread raises StateError. While an array of reserved messages exists, the receiver does not
+        notice."""
         self._core.close()
 
     def __enter__(self) -> Self:
@@ -197,9 +231,11 @@ class Sender:
 
 class Messages:
     """Messages of one sender in place: index it like an array of them, which is read-only for a receiver. After a `with` block they
-    are released, or sent; after an exception in it they come again, or are dropped. No array of them may be left then: if one is,
-    BufferError is raised, and `release` ends their use later.
+    are released, or sent; after an exception in it they come again, or are dropped. Delete all arrays of them before the block ends,
+    and elements of a structured type, which are views too. Otherwise BufferError is raised; call release() after deleting them.
       lane   number of the sender's lane, below Receiver's `senders`"""
+
+    _is_released = False
 
     def __init__(self, span: _core.Span, dtype: np.dtype[Any]) -> None:
         self._span, self._dtype, self.lane = span, dtype, span.lane
@@ -218,18 +254,21 @@ class Messages:
         return self.__array__()[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """A sender's. Raises BufferError after release, and ValueError if they are a receiver's."""
+        """Writes to reserved messages. Raises BufferError after release, and ValueError for received messages."""
         self.__array__()[key] = value
 
     def release(self, count: int | None = None) -> None:
         """Ends the use of the messages: releases, or sends, the first `count` of them; None: all. The others come again, or are
         dropped. Raises BufferError if an array of them exists, and StaleBatch if they were released."""
         self._span.finish(len(self) if count is None else errors.whole("count", count, 0, len(self)))
+        self._is_released = True
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._is_released:
+            return
         if kind is None:
             self.release()
         else:
@@ -238,16 +277,11 @@ class Messages:
 
 
 def _type(message: npt.DTypeLike | int) -> np.dtype[Any]:
-    """Raises ValueError for a type whose values are no plain bytes."""
+    """Raises ValueError for a type whose values are not plain bytes."""
     if isinstance(message, int):
-        return np.dtype((np.uint8, (errors.whole("message", message, 1, 2**32 - 1),)))
+        return np.dtype((np.uint8, (errors.whole("message", message, 1, 2**20),)))
     dtype = np.dtype(message)
-    if dtype.hasobject or dtype.itemsize == 0:
-        raise ValueError(f"message={message!r}: must be a type of a fixed number of bytes, without Python objects")
+    if message is None or dtype.hasobject or dtype.itemsize == 0 or dtype.subdtype is not None:
+        raise ValueError(f"message={message!r}: must be a type of a fixed number of bytes, without Python objects; for an array, use a "
+                         "structured type or a number of bytes")
     return dtype
-
-
-def _refuse(status: int) -> NoReturn:
-    if status == _core.END:
-        raise EOFError("all senders that attached to the ring have left")
-    raise errors.make(status, "no message, or no room for one, in time")

@@ -8,7 +8,9 @@ import multiprocessing.spawn
 import multiprocessing.util
 import os
 import pickle
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -183,10 +185,20 @@ def worker_main(make: Callable[[bytes], Indexed | Iterable[Any]], *,
 
 
 def run_worker(place: feeding.Place | int) -> None:
-    """Is a worker of a Loader(start=function) in another process: makes batches until that Loader needs it no longer or has ended.
-    `place` is what the function got, or its descriptor, and is consumed. Like a process that multiprocessing spawns, this one gets
-    the trainer's sys.path, working directory and main module, unless it is a forked child. Raises CorruptError or AbiError if the
-    other end is not a Loader, or is one of another version."""
+    """Runs this process as a worker of a Loader(start=function) until the Loader no longer needs it or has ended. `place`: the Place
+    passed to the function, or its descriptor; it is consumed. As multiprocessing does for a spawned process, this sets sys.path, the
+    working directory and the main module to the trainer's, unless this process is a forked child. In the main thread SIGINT is
+    ignored meanwhile. Raises CorruptError, ArgumentError or SystemCallError if the descriptor does not lead to a Loader, and
+    AbiError if the Loader's version differs."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if threading.current_thread() is threading.main_thread() else None
+    try:
+        _run(place)
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def _run(place: feeding.Place | int) -> None:
     with contextlib.suppress(errors.PeerDead):  # the Loader was closed before this process had started
         _serve(place.detach() if isinstance(place, feeding.Place) else errors.whole("place", place, 0, 2**31 - 1),
                lambda info: _job(info["config"]))

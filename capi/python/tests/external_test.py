@@ -2,6 +2,7 @@
 """Loader(start=function): workers that the program starts.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python external_test.py [unittest's arguments]"""
 import asyncio
+import itertools
 import multiprocessing
 import os
 import signal
@@ -25,6 +26,13 @@ class Pids:
 
     def __getitem__(self, index):
         return np.full(3, index), os.getpid()
+
+
+class Endless:
+    """Iterable: each shard is endless."""
+
+    def __iter__(self):
+        return ((np.full(3, number), 0) for number in itertools.count())
 
 
 def consume(place, numbers):
@@ -131,6 +139,32 @@ class Spawned(Case):
                     os.kill(int(pids[0]), signal.SIGKILL)
             return received
         self.assertEqual(asyncio.run(run()), list(range(0, LENGTH, 2)))
+
+    def test_asyncio_with_all_workers_killed(self):
+        loader = self.loader(num_workers=1, prefetch_factor=1)
+
+        async def run():
+            batches = aiter(loader)
+            received = [(await anext(batches))[0][0, 0]]
+            self.processes[0].kill()
+            self.processes[0].join()
+            return received + [numbers[0, 0] async for numbers, _ in batches]
+        self.assertEqual(asyncio.run(run()), list(range(0, LENGTH, 2)))
+
+    def test_the_loss_of_a_shard_is_an_error(self):
+        feeder = self.loader(Endless(), share="every")
+        numbers = self.context.SimpleQueue()
+        with feeder.open_consumer() as place:
+            consumer = self.context.Process(target=consume, args=(place, numbers))
+            consumer.start()
+            self.addCleanup(consumer.kill)
+        self.assertTrue(feeder.wait_for_consumers())
+        while sum(worker["tasks"] > 0 for worker in feeder.workers()) < 2:
+            feeder.serve(0)
+        self.processes[1].kill()
+        with self.assertRaisesRegex(feedlane.PeerDead, "shard"):
+            while not feeder.serve():
+                pass
 
     def test_a_feeder_whose_workers_are_killed(self):
         feeder = self.loader(share="every")

@@ -158,6 +158,37 @@ class InPlace(Case):
         with self.assertRaises(feedlane.StateError):
             messages.release()
 
+    def test_closing_with_messages_in_place(self):
+        receiver, sender = self.pair()
+        sender.send(np.arange(8))
+        messages = receiver.peek()
+        receiver.close()
+        with self.assertRaises(BufferError):
+            messages[:]
+        with self.assertRaises(feedlane.PeerDead):
+            sender.send(np.zeros(1, "i8"))
+
+    def test_a_forked_child_cannot_touch_them(self):
+        _, sender = self.pair()
+        messages = sender.reserve(2)
+        child = os.fork()
+        if child == 0:
+            try:
+                messages[0] = 1
+            except BufferError:
+                os._exit(7)
+            os._exit(1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
+
+    def test_a_part_is_released_within_the_block(self):
+        receiver, sender = self.pair()
+        with sender.reserve(4) as messages:
+            messages[:2] = [5, 6]
+            messages.release(2)
+        with receiver.peek() as messages:
+            messages.release(1)
+        self.assertEqual(receiver.receive().tolist(), [6])
+
     def test_released_messages_are_refused(self):
         receiver, sender = self.pair()
         sender.send(np.arange(4))
@@ -205,6 +236,38 @@ class Waits(Case):
         thread.join()
         self.assertEqual(len(ended), 1)
 
+    def test_a_loop_ends_when_the_ring_is_closed(self):
+        receiver, sender = self.pair()
+        sender.send(np.arange(2))
+        for messages in receiver:
+            self.assertEqual(messages.tolist(), [0, 1])
+            receiver.close()
+
+    def test_a_send_in_asyncio_can_be_cancelled(self):
+        receiver, sender = self.pair()
+
+        async def run():
+            sending = asyncio.create_task(sender.asend(np.arange(12)))
+            await asyncio.sleep(0)
+            sending.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await sending
+            received = receiver.receive()
+            self.assertEqual(await sender.asend(np.arange(1), timeout=0), 1)  # no thread has the sender
+            return received
+        self.assertEqual(asyncio.run(run()).tolist(), list(range(8)))
+
+    def test_a_second_task_is_refused(self):
+        receiver, sender = self.pair()
+
+        async def run():
+            first, second = (asyncio.create_task(receiver.areceive()) for _ in range(2))
+            with self.assertRaises(feedlane.Busy):
+                await second
+            sender.send(np.arange(1))
+            self.assertEqual((await first).tolist(), [0])
+        asyncio.run(run())
+
     def test_asyncio(self):
         receiver, sender = self.pair(capacity=64)
 
@@ -241,12 +304,17 @@ class BadInput(Case):
         for call, error, text in (
                 (lambda: feedlane.Receiver("O"), ValueError, "without Python objects"),
                 (lambda: feedlane.Receiver(0), ValueError, "message=0"),
-                (lambda: feedlane.Receiver(2 << 20), feedlane.ArgumentError, "message_bytes"),
+                (lambda: feedlane.Receiver(2 << 20), ValueError, "to 1048576"),
+                (lambda: feedlane.Receiver(None), ValueError, "message=None"),
+                (lambda: feedlane.Receiver(("f4", (3,))), ValueError, "a structured type"),
+                (lambda: feedlane.Receiver("S2000000"), feedlane.ArgumentError, "message_bytes"),
                 (lambda: feedlane.Receiver("i8", 3), feedlane.ArgumentError, "capacity"),
                 (lambda: feedlane.Receiver("i8", senders=5000), feedlane.ArgumentError, "lanes"),
                 (lambda: feedlane.Sender("/nonexistent/ring"), feedlane.PeerDead, "ring"),
                 (lambda: feedlane.Sender(receiver.offer()), feedlane.LimitError, "lane"),
                 (lambda: sender.send(b"123"), ValueError, "multiple of 8"),
+                (lambda: sender.send(np.ones(2)), TypeError, "an array of float64 was passed, but a message is a int64"),
+                (lambda: feedlane.Receiver.observe(-1), ValueError, "pid=-1"),
                 (lambda: receiver.receive(0), ValueError, "most=0"),
                 (lambda: receiver.receive(timeout=-1), ValueError, "timeout=-1")):
             with self.assertRaisesRegex(error, text):
