@@ -24,7 +24,12 @@ func (touched) Get(row *feedlane.Row) error {
 }
 
 // Batches of one sample of 4 KiB, by a process, goroutines, or inline.
-func BenchmarkNext(b *testing.B) {
+func BenchmarkNext(b *testing.B) { benchmarkNext(b, 1, 512) }
+
+// Batches of 1000 samples of one number.
+func BenchmarkRows(b *testing.B) { benchmarkNext(b, 1000, 1) }
+
+func benchmarkNext(b *testing.B, rows int, numbers int64) {
 	for name, mode := range modes {
 		mode := mode
 		b.Run(name, func(b *testing.B) {
@@ -33,10 +38,10 @@ func BenchmarkNext(b *testing.B) {
 				if c.Workers != 0 {
 					c.Workers, c.Prefetch = 1, 8
 				}
-				c.Dataset, c.BatchSize, c.WorkerConfig = touched{}, 1, []byte("touched")
-				c.Fields = []feedlane.Field{feedlane.FieldOf[int64]("x", 512)}
+				c.Dataset, c.BatchSize, c.WorkerConfig = touched{}, rows, []byte("touched")
+				c.Fields = []feedlane.Field{feedlane.FieldOf[int64]("x", numbers)}
 			})
-			b.SetBytes(4096)
+			b.SetBytes(int64(rows) * numbers * 8)
 			b.ReportAllocs()
 			b.ResetTimer()
 			epoch := int64(-1)

@@ -328,3 +328,50 @@ func TestNoThreadWaits(t *testing.T) {
 		wants(t, <-ends[i], feedlane.ErrInterrupted)
 	}
 }
+
+// A stopping is a data set of one batch of epoch 0, which stops before the middle of it.
+type stopping struct {
+	pause   time.Duration // of each row
+	stopped func()
+	open    chan struct{}
+	made    *int
+}
+
+func (stopping) Len() int64 { return 100 }
+
+func (d stopping) Get(row *feedlane.Row) error {
+	if row.Task().Epoch() == 0 {
+		*d.made++
+		if row.Index == 41 {
+			d.stopped()
+			<-d.open
+		}
+		time.Sleep(d.pause)
+	}
+	return feedlane.Copy(row.Tensor(0), []int64{row.Index})
+}
+
+// A worker makes no more rows of an abandoned batch if they take long, and at most 15 more if they are quick.
+func TestAbandonedBatch(t *testing.T) {
+	for pause, most := range map[time.Duration]int{0: 42 + 15, time.Millisecond: 42} {
+		made := 0
+		ctx, cancel := context.WithCancel(context.Background())
+		data := stopping{pause, cancel, make(chan struct{}), &made}
+		loader := newLoader(t, func(c *feedlane.Config) {
+			c.Dataset, c.BatchSize, c.Workers, c.Start = data, 100, 1, feedlane.Goroutines
+			c.Fields = []feedlane.Field{feedlane.FieldOf[int64]("index")}
+		})
+		must(t, loader.Begin(0))
+		if _, err := loader.Next(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		must(t, loader.Begin(1))
+		close(data.open)
+		batch, err := loader.Next(context.Background())
+		must(t, err)
+		must(t, batch.Release())
+		if made < 42 || made > most {
+			t.Fatalf("%d rows of the abandoned batch were made, not 42 to %d", made, most)
+		}
+	}
+}

@@ -92,14 +92,42 @@ func describe(err error) (text, detail string, retry bool) {
 	return strings.ReplaceAll(err.Error(), "\n", "; "), detail, errors.As(err, &t)
 }
 
+// A pace determines before which rows of a task a maker checks whether the trainer has abandoned it. The check takes as
+// long as a small sample. So up to maxStride rows are made between two checks, if they are quick; after a slow one,
+// each row is checked.
+type pace struct {
+	next, stride int
+	last         time.Time // of the last check
+}
+
+const (
+	maxStride   = 16
+	quickStride = 20 * time.Microsecond
+)
+
+func (p *pace) isDue(row int) bool {
+	if row < p.next {
+		return false
+	}
+	now := time.Now()
+	if now.Sub(p.last) >= quickStride {
+		p.stride = 1
+	} else if p.stride < maxStride {
+		p.stride *= 2
+	}
+	p.next, p.last = row+p.stride, now
+	return true
+}
+
 // make writes the rows of a task and returns their number.
 func (m *maker) make(task *Task) (int, *failure) {
 	if m.batcher != nil {
 		return m.makeBatch(task)
 	}
 	row, indices, seeds := 0, task.Indices(), task.Seeds()
+	checks := pace{next: 1}
 	for position := range indices {
-		if position != 0 && task.Abandoned() {
+		if checks.isDue(position) && task.Abandoned() {
 			return 0, &failure{ErrAbandoned, -1}
 		}
 		m.row = Row{indices[position], seeds[position], task, uintptr(row)}

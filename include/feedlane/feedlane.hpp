@@ -12,6 +12,7 @@
 #pragma once
 
 #include "arena.hpp"
+#include "await.hpp"
 #include "callback.hpp"
 #include "custom_sampler.hpp"
 #include "dataset.hpp"

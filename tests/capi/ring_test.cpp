@@ -26,6 +26,7 @@
 #include "support/process.hpp"
 #include "support/sandbox.hpp"
 #include "support/skip.hpp"
+#include "support/succession.hpp"
 
 using namespace feedlane::test;
 
@@ -341,6 +342,24 @@ TEST_CASE("a connection that doesn't ask for a lane gets none and delays neither
   CHECK_MESSAGE(open_descriptors().size() < descriptors + 100 + 70, "the oldest have had to go");
   for (const int socket : bare) (void)::close(socket);
   CHECK(feedlane_rx_peek(ring.rx, 1, patience_ns, &got, nullptr) == FEEDLANE_END);
+}
+
+// promise: sender-successor
+TEST_CASE("a killed sender's lane goes to one that connects before the receiver sees its end") {
+  const Path path;
+  const Ring ring(path.name());
+  const auto attach = [&](Findings& f, const auto& then) {
+    feedlane_tx* tx = nullptr;
+    Error e;
+    f.expect(feedlane_tx_attach(-1, path.name(), patience_ns, &tx, nullptr, &e) == FEEDLANE_OK, e.text, __LINE__);
+    then();
+    EXPECT(f, feedlane_tx_destroy(&tx) == FEEDLANE_OK);
+  };
+  check_succession(attach, [&] {
+    feedlane_span none{};
+    (void)feedlane_rx_peek(ring.rx, 1, 0, &none, nullptr);  // takes END
+    return feedlane_rx_arm(ring.rx, nullptr) == FEEDLANE_OK;
+  });
 }
 
 TEST_CASE("a sender's socket is not inherited by exec, however it was passed") {

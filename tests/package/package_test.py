@@ -22,8 +22,8 @@ SUM = 4 * sum(range(1000))
 HEADERS = {"feedlane.h"} | {
     f"feedlane/{name}.hpp"
     for name in (
-        "arena", "batch", "callback", "custom_sampler", "dataset", "error", "feedlane", "language", "loader", "loader_options", "monitor",
-        "pool", "progress", "ring", "sampler", "share", "state", "task", "tensor", "worker",
+        "arena", "await", "batch", "callback", "custom_sampler", "dataset", "error", "feedlane", "language", "loader", "loader_options",
+        "monitor", "pool", "progress", "ring", "sampler", "share", "state", "task", "tensor", "worker",
     )
 } | {
     f"feedlane/{name}.h"

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "semantics/arena.hpp"
+#include "support/succession.hpp"
 
 using namespace feedlane::test;
 using namespace feedlane::test::arenas;
@@ -50,6 +51,26 @@ TEST_CASE("after the owner's end, members know it, keep what they hold, and find
   (void)::unlink(socket.c_str());
   (void)::rmdir(path);
   for (const int fd : ready) (void)::close(fd);
+}
+
+// promise: arena-successor
+TEST_CASE("a killed member's place goes to one that connects before the owner sees its end") {
+  const std::string path = "/tmp/feedlane-arena-" + std::to_string(::getpid());
+  auto config = config_of(mib);
+  config.members = 1;
+  config.path = path.c_str();
+  const Arena owner = create(config);
+  const auto join = [&](Findings& f, const auto& then) {
+    feedlane_arena* a = nullptr;
+    Error e;
+    f.expect(feedlane_arena_join(-1, path.c_str(), patience_ns, &a, &e) == FEEDLANE_OK, e.text, __LINE__);
+    then();
+    EXPECT(f, feedlane_arena_destroy(&a) == FEEDLANE_OK);
+  };
+  check_succession(join, [&] {
+    CHECK(feedlane_arena_receive(owner.get(), 0, nullptr, nullptr) == FEEDLANE_TIMEOUT);
+    return feedlane_arena_arm(owner.get(), nullptr) == FEEDLANE_OK;
+  });
 }
 
 // promise: arena-deaths

@@ -135,6 +135,35 @@ TEST_CASE("every: a killed consumer is detected, the others get all batches, and
   }
 }
 
+// promise: consumer-last-ends
+TEST_CASE("when the last consumer ends during an epoch, serve fails with E_PEER_DEAD, and the next one gets the rest") {
+  for (const bool is_killed : {false, true}) {
+    CAPTURE(is_killed);
+    Shuffled s(300);
+    const std::vector<Taken> expected = plain_epochs(s, 1)[0];
+    const Loader feeder = shared(s, FEEDLANE_SHARE_EVERY, 1).create();
+    Consumer last(feeder.get(), [&](feedlane_loader* l, Findings& f) {
+      begin(l, 0);
+      EXPECT(f, take(l).batch == 0);
+      if (is_killed) (void)::raise(SIGKILL);
+    });
+    begin(feeder.get(), 0);
+    Error e;
+    for (int i = 0; i < 2; i++) CHECK(serve(feeder.get(), &e) == FEEDLANE_E_PEER_DEAD);
+    CHECK(std::string(e.text) == "no consumer is connected: call feedlane_loader_open_consumer");
+    if (is_killed) check_killed(last);
+    else CHECK(last.finish() == "");
+    const Loader next = join_here(feeder.get());
+    begin(next.get(), 0);
+    Serving serving(feeder.get(), 0);
+    const std::vector<Taken> rest = take_rest(next.get());
+    REQUIRE(rest.size() < expected.size());
+    // Every slot was delivered to the last one at most, and one of them, which it returned, again.
+    CHECK(rest.size() >= expected.size() - stats_of(feeder.get()).slots - 1);
+    check_same(rest, {expected.end() - static_cast<std::ptrdiff_t>(rest.size()), expected.end()});
+  }
+}
+
 // promise: share-death-is-free, consumer-child-has-descriptors
 TEST_CASE("a killed consumer is detected although its child process has all its descriptors") {
   Shuffled s(300);

@@ -4,11 +4,11 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <string>
 
 #include "semantics/sharing.hpp"
+#include "support/succession.hpp"
 
 using namespace feedlane::test;
 using namespace feedlane::test::sharing;
@@ -106,31 +106,23 @@ TEST_CASE("a process may join by the feeder's path, and gets the place that it a
 }
 
 // promise: consumer-successor
-TEST_CASE(
-    "a consumer that is killed while it joins leaves its place to one that has connected before the feeder looks") {
+TEST_CASE("a killed consumer's place goes to one that connects before the feeder sees its end") {
   const SocketPath at;
   Shuffled s;
   s.config.share_path = at.path.c_str();
   const Loader feeder = shared(s, FEEDLANE_SHARE_DEAL, 1).create();
-  const auto join = [&](Findings& f) {
+  const auto join = [&](Findings& f, const auto& then) {
     const feedlane_consumer_config config = place(FEEDLANE_LAG_BLOCK, 0);
     feedlane_loader* l = nullptr;
     Error e;
     f.expect(feedlane_loader_join(-1, at.path.c_str(), &config, patience_ns, &l, &e) == FEEDLANE_OK, e.text, __LINE__);
+    then();
     EXPECT(f, feedlane_loader_destroy(&l) == FEEDLANE_OK);
   };
-  // A consumer that joins sleeps until the feeder welcomes it, and again until the feeder accepts it.
-  const auto sleeps = [](const Child& child) { return eventually([&] { return state_of(child.pid()) == 'S'; }); };
-  Child first(std::vector<int>{}, join);
-  REQUIRE(sleeps(first));
-  (void)feedlane_loader_poll(feeder.get(), nullptr);
-  REQUIRE(sleeps(first));
-  REQUIRE(::kill(first.pid(), SIGKILL) == 0);
-  REQUIRE(eventually([&] { return state_of(first.pid()) == 'Z'; }));
-  Child second(std::vector<int>{}, join);
-  REQUIRE(sleeps(second));
-  CHECK(poll_until(feeder.get(), [&] { return !is_running(second.pid()); }));
-  CHECK(second.finish() == "");
+  check_succession(join, [&] {
+    (void)feedlane_loader_poll(feeder.get(), nullptr);
+    return feedlane_loader_arm(feeder.get(), nullptr) == FEEDLANE_OK;
+  });
 }
 
 // promise: share-join

@@ -18,7 +18,7 @@ _HINT = ("a worker that isn't forked gets the data set and its functions pickled
          "cloudpickle, which pickles lambdas, local classes and what a notebook's cell defines")
 _GUARD = ("processes that aren't forked import the main module: code that starts workers must be under "
           "`if __name__ == \"__main__\":` there")
-_CANNOT = (pickle.PicklingError, AttributeError, TypeError)  # pickle's errors for a value that cannot be pickled
+CANNOT = (pickle.PicklingError, AttributeError, TypeError)  # pickle's errors for a value that cannot be pickled
 
 
 class ByValue:
@@ -55,7 +55,7 @@ def start(make: Callable[[Any], Any], arguments: Any, is_forked: bool) -> Any:
             pass  # no cloudpickle: works if nothing is defined in __main__
     try:
         return _started(make(arguments))
-    except _CANNOT as reason:
+    except CANNOT as reason:
         try:
             importlib.import_module("cloudpickle")
         except ImportError:
@@ -63,7 +63,7 @@ def start(make: Callable[[Any], Any], arguments: Any, is_forked: bool) -> Any:
             raise reason from None
         try:
             return _started(make(ByValue(arguments)))
-        except _CANNOT as failure:
+        except CANNOT as failure:
             raise failure from reason
 
 

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import _core, collate, dtypes, errors, feeding, maker, order, policies, tree
+from . import _core, collate, dtypes, errors, feeding, maker, order, policies, shipping, tree
 
 if TYPE_CHECKING:
     from .records import Indexed, Plan, WorkerSetup
@@ -32,7 +32,7 @@ def command() -> list[str]:
 
 def configuration(job: maker.Job) -> bytes:
     """Returns the bytes that the library passes to every worker. Raises pickle's error for a data set or function that cannot
-    be pickled."""
+    be pickled, with a note on what to do."""
     main = sys.modules["__main__"]
     preparation = {"name": "feedlane worker", "sys_path": list(sys.path), "sys_argv": sys.argv, "dir": os.getcwd(),
                    "authkey": bytes(multiprocessing.process.current_process().authkey)}  # for a manager's proxies
@@ -43,7 +43,11 @@ def configuration(job: maker.Job) -> bytes:
         preparation["init_main_from_name"] = module_name
     elif getattr(main, "__file__", None):
         preparation["init_main_from_path"] = os.path.abspath(str(main.__file__))
-    return pickle.dumps((preparation, pickle.dumps(job)))
+    try:
+        return pickle.dumps((preparation, pickle.dumps(job)))
+    except shipping.CANNOT as reason:
+        reason.add_note('worker processes get the data set and its functions pickled: define them in a module, or use start="thread"')
+        raise
 
 
 def _job(blob: bytes) -> maker.Job:

@@ -258,7 +258,7 @@ class Errors(unittest.TestCase):
             feedlane.Loader(Shards(), shuffle=True)
         with self.assertRaises(Exception) as caught:  # a lambda can't go to another process
             feedlane.Loader(Numbers(), num_workers=1, collate_fn=lambda samples: samples)
-        self.assertIn("pickle", str(caught.exception))
+        self.assertIn("pickled: define them in a module", caught.exception.__notes__[0])
 
     def test_timeout(self):
         with tempfile.TemporaryDirectory() as folder:
