@@ -142,8 +142,8 @@ class Monitor {
 
 /** An arena of another process, see feedlane_monitor_arena. */
 struct ArenaInfo {
-  feedlane_arena_stats stats;
-  std::vector<feedlane_arena_member> members;
+  feedlane_arena_stats stats;                  ///< of the whole arena
+  std::vector<feedlane_arena_member> members;  ///< its owner and its members
 };
 /** Reads arena `nth` (from 0) of process `pid`, its owner. nullopt: there is none, or an error, which is in `error`. */
 [[nodiscard]] inline std::optional<ArenaInfo> arena_info(std::int64_t pid, int nth, Error& error) {

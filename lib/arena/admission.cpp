@@ -75,7 +75,7 @@ Status Owner::make_peer(std::unique_ptr<Peer>& peer, Error& error) {
   const std::uint32_t most = plan_.geometry.members;
   if (peers_.size() >= most)
     return error.refuse(FEEDLANE_E_LIMIT, "config.members", most - 1, most,
-                        "all {} places are taken: raise config.members", most - 1);
+                        "every place is taken: raise config.members, which is {}", most - 1);
   Status s = os::check_memory({plan_.answers_bytes, plan_.member_bytes, plan_.payload_bytes},
                               plan_.answers_bytes + plan_.member_bytes, files_, error);
   peer = std::make_unique<Peer>(next_number_, plan_);

@@ -16,7 +16,7 @@ Status Receiver::find_free(std::uint32_t& lane, Error& error) {
     if (senders_[lane].state == Sender::State::free) return FEEDLANE_OK;
   }
   return error.refuse(FEEDLANE_E_LIMIT, "config.lanes", lane, std::int64_t{lane} + 1,
-                      "all {} lanes are in use: raise config.lanes", lane);
+                      "every lane is in use: raise config.lanes, which is {}", lane);
 }
 
 // ---- resources of a sender ----

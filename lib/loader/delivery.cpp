@@ -210,7 +210,7 @@ Status Delivery::obstacle(Error& error) {
   if (is_out_of_buffers()) {
     const std::uint32_t held = memory_.slots.held();
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.staged", held, config_.staged,
-                        "the trainer holds all {} staging buffers: release a batch", held);
+                        "the trainer holds every staging buffer ({}): release a batch", held);
   }
   if (config_.workers == 0 || staging_->has_copier()) return FEEDLANE_OK;
   copier_deadline_ = deadline.is_never() ? os::Deadline::after(config_.start_timeout_ns) : deadline;

@@ -70,7 +70,7 @@ Status Inline::start(Error& error) {
     std::uint32_t slot = 0;
     if (!memory_.slots.take(slot))
       return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", memory_.slots.held(), memory_.slots.size(),
-                          "the trainer holds all {} slots: release a batch", memory_.slots.size());
+                          "the trainer holds every slot ({}): release a batch", memory_.slots.size());
     stamps_.settle(slot);
     order_->use_slot(slot);
   }

@@ -191,10 +191,10 @@ Status Dispatcher::obstacle_of_stuck(Error& error) const {
                         roster_.stuck(), workers);
   if (!launcher_->can_kill())
     return error.refuse(FEEDLANE_E_HUNG, launcher_->blamed_argument(), workers, workers,
-                        "all {} worker threads hang, so no batch can be made", workers);
-  return error.refuse(FEEDLANE_E_HUNG, launcher_->blamed_argument(), workers, workers,
-                      "all {} workers are still running after SIGKILL, so no batch can be made until one of them exits",
-                      workers);
+                        "every worker thread ({}) hangs, so no batch can be made", workers);
+  return error.refuse(
+      FEEDLANE_E_HUNG, launcher_->blamed_argument(), workers, workers,
+      "every worker ({}) is still running after SIGKILL, so no batch can be made until one of them exits", workers);
 }
 
 }  // namespace feedlane::loader

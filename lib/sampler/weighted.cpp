@@ -99,8 +99,8 @@ Status check(std::span<const double> weights, std::int64_t& positive, Error& err
     if (w > 0) positive++;
   }
   if (positive == 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1,
-                        "all {} weights are 0: at least one must be above 0", weights.size());
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1, "of the weights ({}) none is above 0",
+                        weights.size());
   return FEEDLANE_OK;
 }
 

@@ -105,7 +105,7 @@ Status Audience::find_place(const feedlane_consumer_config& config, std::int32_t
   for (id = std::max(config.id, 0); id < places; id++)
     if (links_.at_place(static_cast<std::size_t>(id)) == nullptr) return FEEDLANE_OK;
   return error.refuse(FEEDLANE_E_LIMIT, "config.consumers", places, places + 1,
-                      "all {} places already have a consumer: raise config.consumers", places);
+                      "every place has a consumer: raise config.consumers, which is {}", places);
 }
 
 Status Audience::open_consumer(const feedlane_consumer_config& config, std::int32_t& id, os::Fd& theirs, Error& error) {

@@ -101,7 +101,7 @@ TEST_CASE("next returns E_HUNG while all threads hang, and the epoch continues w
   Hung h(100'000'000);
   Error e;
   CHECK(take(h.loader.get(), &e).status == FEEDLANE_E_HUNG);
-  CHECK(e.says("all 1 worker threads hang"));
+  CHECK(e.says("every worker thread (1) hangs"));
   CHECK(feedlane_task_commit(h.task, 1, nullptr) == FEEDLANE_OK);  // which comes too late
   h.serve(0, 0);
   CHECK(stats_of(h.loader.get()).late_results == 1);

@@ -80,7 +80,8 @@ impl Handle {
     pub fn monitor(&self) -> Result<Monitor, Error> {
         let mut raw = null_mut();
         // SAFETY: as above; `raw` is a local variable.
-        call(|err| unsafe { sys::feedlane_monitor_of(self.as_ptr(), &mut raw, err) }).map_err(|error| after_end(error, "loader"))?;
+        call(|err| unsafe { sys::feedlane_monitor_of(self.as_ptr(), &mut raw, err) })
+            .map_err(|error| after_end(error, "loader"))?;
         // SAFETY: nobody else has this handle.
         Ok(unsafe { Monitor::new(NonNull::new(raw).expect("a handle on success"), self.pool.clone()) })
     }

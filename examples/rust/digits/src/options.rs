@@ -88,7 +88,9 @@ impl Options {
             return Parsed::Wrong("--worker, --feed and --join go with --digest only".into());
         }
         if options.join.is_some() && (options.worker.is_some() || options.feed.is_some()) {
-            return Parsed::Wrong("--join takes another program's batches: it goes with neither --feed nor --worker".into());
+            return Parsed::Wrong(
+                "--join takes another program's batches: it goes with neither --feed nor --worker".into(),
+            );
         }
         Parsed::Run(options)
     }
