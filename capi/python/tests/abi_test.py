@@ -34,7 +34,8 @@ DICTS = {"feedlane_stats": records.Stats, "feedlane_worker_stats": records.Worke
          "feedlane_state_info": records.StateInfo, "feedlane_rank": records.RankInfo, "feedlane_worker_info": records.WorkerSetup,
          "feedlane_loader_info": records.LoaderInfo, "feedlane_histogram": records.Histogram, "feedlane_percentiles": records.Percentiles,
          "feedlane_timings": records.Timings, "feedlane_batch_record": records.BatchRecord,
-         "feedlane_diagnosis": records.Diagnosis, "feedlane_consumer_stats": records.ConsumerCounters}
+         "feedlane_error_record": records.ErrorRecord, "feedlane_diagnosis": records.Diagnosis,
+         "feedlane_consumer_stats": records.ConsumerCounters}
 # Of feedlane_worker_info, what belongs to another field, or is of no use to Python.
 NOT_SET_UP = {"config_bytes", "field_count", "retries", "retry_backoff_ns"}
 
@@ -76,7 +77,7 @@ class Abi(unittest.TestCase):
     def test_annotations(self):
         kinds = {"char": str, "const void *": bytes, "feedlane_histogram": records.Histogram,
                  "feedlane_percentiles": records.Percentiles}
-        own = {(records.Diagnosis, "bound"): records.Bound, (records.Histogram, "buckets"): list[int],
+        own = {(records.Diagnosis, "bound"): records.Bound, (records.ErrorRecord, "kind"): str, (records.Histogram, "buckets"): list[int],
                (records.WorkerSetup, "fields"): tuple[tuple[str, records.DType, tuple[int, ...]], ...]}
         for struct, kind in DICTS.items():
             with self.subTest(kind.__name__):
