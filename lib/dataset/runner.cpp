@@ -17,7 +17,11 @@ constexpr std::uint32_t max_failures = 1000;
 
 }  // namespace
 
-void set_shard(feedlane_worker_info& info, const shm::Geometry& geometry, std::uint32_t worker) {
+void set_by_geometry(feedlane_worker_info& info, const shm::Geometry& geometry, std::uint32_t worker) {
+  info.iterable = (geometry.flags & shm::geometry_iterable) != 0 ? 1 : 0;
+  info.drop_last = (geometry.flags & shm::geometry_drop_last) != 0 ? 1 : 0;
+  info.retries = static_cast<std::int32_t>(geometry.retries);
+  info.retry_backoff_ns = static_cast<std::int64_t>(geometry.retry_backoff_ns);
   info.rank = static_cast<std::int32_t>(geometry.rank);
   info.world = static_cast<std::int32_t>(geometry.world);
   info.shard = static_cast<std::int64_t>(shm::shard_of(geometry, worker));

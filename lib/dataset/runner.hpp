@@ -37,8 +37,9 @@ struct Progress {
   bool is_made = false;        // the batch is complete; a run that ended for lack of memory has only to save its state
 };
 
-// Sets a worker's rank, shard and seed. `worker` is 0 without workers.
-void set_shard(feedlane_worker_info& info, const shm::Geometry& geometry, std::uint32_t worker);
+// Sets what the geometry says of a worker: its kind of data set, retries, rank, shard and seed. `worker` is 0 without
+// workers.
+void set_by_geometry(feedlane_worker_info& info, const shm::Geometry& geometry, std::uint32_t worker);
 
 class DatasetRunner {
  public:

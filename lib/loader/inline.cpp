@@ -52,15 +52,12 @@ void Inline::begin() {
   feedlane_worker_info info{};
   info.size = sizeof info;
   info.id = -1;
-  info.iterable = order_->has_shards() ? 1 : 0;
   info.config = config_.worker_config.data();
   info.config_bytes = config_.worker_config.size();
   info.fields = config_.declared.data();
   info.field_count = config_.declared.size();
-  info.retries = static_cast<std::int32_t>(config_.retries);
-  info.retry_backoff_ns = config_.retry_backoff_ns;
   info.epoch = order_->epoch();
-  dataset::set_shard(info, memory_.segments.plan().geometry, 0);
+  dataset::set_by_geometry(info, memory_.segments.plan().geometry, 0);
   Error error;
   if (config_.dataset.open(info, error) != FEEDLANE_OK) failure_.set(error);
 }

@@ -99,8 +99,8 @@ Status check(std::span<const double> weights, std::int64_t& positive, Error& err
     if (w > 0) positive++;
   }
   if (positive == 0)
-    return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1, "of the weights ({}) none is above 0",
-                        weights.size());
+    return error.refuse(FEEDLANE_E_ARGUMENT, "config.weights", 0, 1,
+                        "no weight is above 0 ({} weights): at least one must be", weights.size());
   return FEEDLANE_OK;
 }
 

@@ -165,16 +165,12 @@ feedlane_worker_info Worker::info() const {
   i.id = static_cast<std::int32_t>(id_);
   i.count = static_cast<std::int32_t>(geometry.workers);
   i.generation = static_cast<std::int32_t>(generation_);
-  i.iterable = (geometry.flags & shm::geometry_iterable) != 0 ? 1 : 0;
-  i.retries = static_cast<std::int32_t>(geometry.retries);
-  i.drop_last = (geometry.flags & shm::geometry_drop_last) != 0 ? 1 : 0;
-  i.retry_backoff_ns = static_cast<std::int64_t>(geometry.retry_backoff_ns);
   i.config = geometry.config_bytes == 0 ? nullptr : segments_->config();
   i.config_bytes = geometry.config_bytes;
   i.fields = declared_.data();
   i.field_count = declared_.size();
   i.epoch = epoch_;
-  dataset::set_shard(i, geometry, id_);
+  dataset::set_by_geometry(i, geometry, id_);
   return i;
 }
 

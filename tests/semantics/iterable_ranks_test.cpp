@@ -44,7 +44,8 @@ struct Striped {
                                    s->info.rank,
                                    s->info.world,
                                    s->info.shard,
-                                   s->info.shards};
+                                   s->info.shards,
+                                   s->info.drop_last};
     for (std::size_t f = 0; f < std::size(values); f++) std::memcpy(row->fields[f], &values[f], sizeof values[f]);
     s->next += s->info.shards;
     return 0;
@@ -63,7 +64,7 @@ struct Ranked : Setup {
     forked(workers, table);
     fields({field("value", int64_type), field("seed", uint64_type), field("own_seed", uint64_type),
             field("rank", int64_type), field("world", int64_type), field("shard", int64_type),
-            field("shards", int64_type)});
+            field("shards", int64_type), field("drop_last", int64_type)});
     config.iterable = 1;
     config.deterministic = 1;
     config.has_seed = 1;
@@ -85,6 +86,18 @@ bool all_are(const Numbers& numbers, std::int64_t wanted) {
 }
 
 }  // namespace
+
+TEST_CASE("a data set is told of drop_last") {
+  for (const std::int32_t workers : {0, 1})
+    for (const std::int32_t drop_last : {0, 1}) {
+      CAPTURE(workers);
+      Ranked s(workers, 1, 0);
+      s.config.drop_last = drop_last;
+      const std::vector<Taken> taken = take_epoch(s.create().get(), 0);
+      CHECK(taken.size() == (Striped::total + (drop_last != 0 ? 0 : 2)) / 3);
+      CHECK(all_are(column(taken, "drop_last"), drop_last));
+    }
+}
 
 // promise: shard-per-rank
 TEST_CASE("ranks divide an iterable data set without overlap, and each worker has its own shard and seeds") {
