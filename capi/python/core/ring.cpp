@@ -270,7 +270,7 @@ PyObject* peek(PyObject* self, PyObject* args) {
   return s == FEEDLANE_OK ? new_span(self, span) : PyLong_FromLong(s);
 }
 
-// A copy of the messages, which are released.
+// A copy of the messages, which are released. It has their size, which is not known before the peek.
 PyObject* receive(PyObject* self, PyObject* args) {
   unsigned want = 0;
   long long timeout_ns = 0;
@@ -289,7 +289,7 @@ PyObject* receive(PyObject* self, PyObject* args) {
   for (std::size_t i = 0; i < span.count; i++)
     std::memcpy(to + i * end.message_bytes, static_cast<const char*>(span.data) + i * span.stride, end.message_bytes);
   if (!check(feedlane_rx_release(end.rx, span.lane, span.count, error_room()))) return nullptr;
-  return Py_BuildValue("(OI)", copies.get(), span.lane);
+  return copies.release();
 }
 
 PyObject* arm(PyObject* self, PyObject*) {
@@ -297,8 +297,9 @@ PyObject* arm(PyObject* self, PyObject*) {
   std::int32_t fd = -1;
   if (!call) return nullptr;
   const std::int32_t s = feedlane_rx_arm(self_of(self).rx, &fd);
-  if (s < 0)
+  if (s == FEEDLANE_E_OS)
     return raise(s, "the ring cannot wait: the process has too few descriptors, or the system refuses membarrier");
+  if (s < 0) return raise(s, "");
   return Py_BuildValue("(ii)", s, fd);
 }
 
@@ -392,7 +393,7 @@ PyMethodDef receiver_methods[] = {
     {"close", exclusive<close>, METH_NOARGS, "close(): ends the call of another thread."},
     {"offer", exclusive<offer>, METH_NOARGS, "offer() -> descriptor, for attach"},
     {"peek", exclusive<peek>, METH_VARARGS, "peek(want, timeout_ns) -> Span, or a status"},
-    {"receive", exclusive<receive>, METH_VARARGS, "receive(want, timeout_ns) -> (bytearray, lane), or a status"},
+    {"receive", exclusive<receive>, METH_VARARGS, "receive(want, timeout_ns) -> bytearray, or a status"},
     {"arm", exclusive<arm>, METH_NOARGS, "arm() -> (status, descriptor)"},
     {"observe", observe, METH_VARARGS | METH_STATIC, "observe(pid, nth) -> dict; None: there is no such ring"},
     {nullptr, nullptr, 0, nullptr}};

@@ -349,8 +349,8 @@ class Receiver:
         """Returns a descriptor for attach, which the caller owns."""
     def peek(self, want: int, timeout_ns: int, /) -> Span | int:
         """Returns up to `want` messages of one sender in place, or a status: END or TIMEOUT."""
-    def receive(self, want: int, timeout_ns: int, /) -> tuple[bytearray, int] | int:
-        """Returns copies of up to `want` messages of one sender, and its lane, or a status: END or TIMEOUT."""
+    def receive(self, want: int, timeout_ns: int, /) -> bytearray | int:
+        """Returns copies of up to `want` messages of one sender, or a status: END or TIMEOUT."""
     def arm(self) -> tuple[int, int]:
         """Prepares to sleep on a descriptor. Returns the status and the descriptor."""
     @staticmethod

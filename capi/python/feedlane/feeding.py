@@ -181,7 +181,7 @@ class Feeder(iteration.Batches):
 
     def _serve(self, timeout_ns: int) -> int:
         """_core.Loader.serve, which looks for missing workers where the program starts them."""
-        if not self._starts_workers:
+        if self._start is None:
             return self._core.serve(timeout_ns)
         end_ns = time.monotonic_ns() + timeout_ns
         while True:

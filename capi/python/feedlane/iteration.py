@@ -45,7 +45,7 @@ class Batches(observe.Observed):
     _pool: pinned.Pool | None
     _streams: bool  # batches are recorded on torch's current stream
     _is_ours: bool = False  # all workers use this package
-    _starts_workers: bool = False  # the program starts the workers, see _start_missing
+    _start: Callable[[Any], object] | None = None  # starts a worker, where the program does, see _start_missing
     _asleep: awaiting.Asleep | None = None  # of the task in AsyncEpoch
 
     # ---- life ----
@@ -123,7 +123,7 @@ class Batches(observe.Observed):
         core = self._begin()
         awaiting.wake(self)  # a task that waits in the epoch before
         timeout_ns = 0 if not waits else int(self.timeout * 1e9) if self.timeout else _core.FOREVER
-        looks = waits and self._starts_workers
+        looks = waits and self._start is not None
         if looks:
             timeout_ns = min(timeout_ns, LOOK_EVERY_NS)
         cursor = _core.Cursor(core, _Epoch(self, core, whole, looks), self._load, from_dlpack,

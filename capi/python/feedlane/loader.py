@@ -154,11 +154,13 @@ class Loader(feeding.Feeder):
                                     "substitute": substitute, "retry_on": None if retry_on == (OSError,) else retry_on,
                                     "start": None if start == "process" else start})
         self._is_ours = self._program is None
-        self._start = start if callable(start) else None
-        self._starts_workers = self._start is not None
-        kind = _core.START_EXTERNAL if callable(start) else errors.choice(  # or a function
-            "start", start, {"process": _core.START_SPAWN, "thread": _core.START_THREAD})
-        if self._starts_workers and num_workers < 1:
+        if callable(start):
+            self._start, kind = start, _core.START_EXTERNAL
+        elif start in ("process", "thread"):
+            kind = _core.START_THREAD if start == "thread" else _core.START_SPAWN
+        else:
+            raise ValueError(f"start={start!r}: must be 'process', 'thread' or a function")
+        if self._start is not None and num_workers < 1:
             raise ValueError(f"num_workers={num_workers}: a function `start` needs 1 or more")
         self._are_threads = kind == _core.START_THREAD
         data: Any = dataset if self._program is None else self._program.dataset
@@ -225,7 +227,7 @@ class Loader(feeding.Feeder):
             data = inline.Inline(maker.Maker(self._job))
         elif not self._are_threads:
             how = {"worker_config": self._blob}
-            if not self._starts_workers:
+            if self._start is None:
                 how["argv"] = list(map(os.fsencode, worker_process.command()))
         core = lifetime.create(
             config, fields=_declare(self._job.fields) if self._job.fields else None, data=data,

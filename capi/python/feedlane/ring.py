@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -61,8 +60,8 @@ class Receiver:
 
     def receive(self, most: int | None = None, *, timeout: float | None = None) -> npt.NDArray[Any]:
         """Waits for messages of one sender and returns an array with copies of up to `most` of them; None: up to 1 MiB. It returns
-        those that lie in one piece; call it again for the rest. Raises Timeout, and EOFError if all senders that attached have left
-        or died and their messages were received. After EOFError, call it again to wait for new senders."""
+        adjacent messages only; call it again for the rest. Raises Timeout, and EOFError if all senders that attached have left or
+        died and their messages were received. After EOFError, call it again to wait for new senders."""
         return self._copies(self._core.receive(self._most(most), feeding.nanoseconds(timeout)))
 
     def peek(self, most: int | None = None, *, timeout: float | None = None) -> Messages:
@@ -76,8 +75,10 @@ class Receiver:
         while True:
             try:
                 received = self.receive()
-            except (EOFError, errors.StateError):
-                if self._core.is_closed or sys.exc_info()[0] is EOFError:
+            except EOFError:
+                return
+            except errors.StateError:
+                if self._core.is_closed:
                     return
                 raise
             yield received
@@ -99,8 +100,10 @@ class Receiver:
         while True:
             try:
                 received = await self.areceive()
-            except (EOFError, errors.StateError):
-                if self._core.is_closed or sys.exc_info()[0] is EOFError:
+            except EOFError:
+                return
+            except errors.StateError:
+                if self._core.is_closed:
                     return
                 raise
             yield received
@@ -139,8 +142,8 @@ class Receiver:
     def _most(self, most: int | None) -> int:
         return max(1, _RECEIVED_BYTES // self._dtype.itemsize) if most is None else errors.whole("most", most, 1, 2**32 - 1)
 
-    def _copies(self, received: tuple[bytearray, int] | int) -> npt.NDArray[Any]:
-        return np.frombuffer((self._refuse(received) if isinstance(received, int) else received)[0], self._dtype)
+    def _copies(self, received: bytearray | int) -> npt.NDArray[Any]:
+        return np.frombuffer(self._refuse(received) if isinstance(received, int) else received, self._dtype)
 
     @staticmethod
     def _refuse(status: int) -> NoReturn:

@@ -59,6 +59,16 @@ class Case(unittest.TestCase):
         self.addCleanup(loader.close)
         return loader
 
+    def fed(self, dataset):
+        """A feeder that a consumer in another process has joined, and the queue of what that has received."""
+        feeder, numbers = self.loader(dataset, share="every"), self.context.SimpleQueue()
+        with feeder.open_consumer() as place:
+            consumer = self.context.Process(target=consume, args=(place, numbers))
+            consumer.start()
+            self.addCleanup(consumer.kill)
+        self.assertTrue(feeder.wait_for_consumers())
+        return feeder, numbers
+
     def ends(self):
         for process in self.processes:
             process.join()
@@ -152,13 +162,7 @@ class Spawned(Case):
         self.assertEqual(asyncio.run(run()), list(range(0, LENGTH, 2)))
 
     def test_the_loss_of_a_shard_is_an_error(self):
-        feeder = self.loader(Endless(), share="every")
-        numbers = self.context.SimpleQueue()
-        with feeder.open_consumer() as place:
-            consumer = self.context.Process(target=consume, args=(place, numbers))
-            consumer.start()
-            self.addCleanup(consumer.kill)
-        self.assertTrue(feeder.wait_for_consumers())
+        feeder, _ = self.fed(Endless())
         while sum(worker["tasks"] > 0 for worker in feeder.workers()) < 2:
             feeder.serve(0)
         self.processes[1].kill()
@@ -167,13 +171,7 @@ class Spawned(Case):
                 pass
 
     def test_a_feeder_whose_workers_are_killed(self):
-        feeder = self.loader(share="every")
-        numbers = self.context.SimpleQueue()
-        with feeder.open_consumer() as place:
-            consumer = self.context.Process(target=consume, args=(place, numbers))
-            consumer.start()
-            self.addCleanup(consumer.kill)
-        self.assertTrue(feeder.wait_for_consumers())
+        feeder, numbers = self.fed(Pids())
         while not self.processes:
             feeder.serve(0)
         for process in self.processes[:2]:
@@ -197,7 +195,7 @@ class BadInput(unittest.TestCase):
     def test_bad_arguments(self):
         for call, error, text in (
                 (lambda: feedlane.Loader(Numbers(4), start=print), ValueError, "num_workers=0"),
-                (lambda: feedlane.Loader(Numbers(4), num_workers=1, start="remote"), ValueError, "'process', 'thread'"),
+                (lambda: feedlane.Loader(Numbers(4), num_workers=1, start="remote"), ValueError, "'process', 'thread' or a function"),
                 (lambda: feedlane.Loader(worker=["true"], num_workers=1, start=print), ValueError, "start is not allowed with worker"),
                 (lambda: feedlane.run_worker(-1), ValueError, "place=-1")):
             with self.assertRaisesRegex(error, text):
