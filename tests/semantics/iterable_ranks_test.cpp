@@ -87,6 +87,7 @@ bool all_are(const Numbers& numbers, std::int64_t wanted) {
 
 }  // namespace
 
+// promise: loader-iterable-drop-last
 TEST_CASE("a data set is told of drop_last") {
   for (const std::int32_t workers : {0, 1})
     for (const std::int32_t drop_last : {0, 1}) {
