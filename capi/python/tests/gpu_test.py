@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch on a GPU: batches in registered memory, copied to the device asynchronously. Skipped without torch, or without a GPU.
+"""Frameworks on a GPU: batches in registered memory, copied to the device asynchronously. Skipped without torch, or without a GPU;
+the tests of JAX and CuPy also without these.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python gpu_test.py [unittest's arguments]"""
 import gc
 import os
@@ -102,6 +103,52 @@ class Gpu(unittest.TestCase):
                         copies.append(batch.to("cuda", non_blocking=True))
                         batch = None
                     self.whole(copies)
+
+
+class OtherFrameworks(unittest.TestCase):
+    def loader(self):
+        return feedlane.Loader(Rows(), BATCH, num_workers=2, pin_memory=feedlane.Pool(), fields=FIELDS)
+
+    def whole(self, arrays):
+        numbers = np.concatenate(arrays)
+        self.assertEqual(numbers.min(axis=1).tolist(), list(range(ROWS)))
+        self.assertEqual(numbers.max(axis=1).tolist(), list(range(ROWS)))
+
+    def test_jax_copies_batches_that_were_dropped(self):
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        try:
+            import jax
+        except ImportError as missing:
+            self.skipTest(str(missing))
+        try:
+            device = jax.devices("gpu")[0]
+        except RuntimeError as missing:
+            self.skipTest(str(missing))
+        with jax.enable_x64(True), self.loader() as loader:
+            copies = []
+            for batch in loader:
+                copies.append(jax.device_put(batch, device))  # returns before the copy has ended
+                batch = None
+            self.whole([np.asarray(copy) for copy in copies])
+
+    def test_cupy_copies_on_a_recorded_stream(self):
+        try:
+            import cupy
+        except ImportError as missing:
+            self.skipTest(str(missing))
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with self.loader() as loader:
+            copies = []
+            for batch in loader.batches():
+                batch.record_stream(stream.ptr)
+                copy = cupy.empty(batch.data.shape, batch.data.dtype)
+                torch.cuda.synchronize()
+                with stream:
+                    copy.set(batch.data, stream)
+                batch.release()
+                copies.append(copy)
+            stream.synchronize()
+            self.whole([copy.get() for copy in copies])
 
 
 if __name__ == "__main__":
