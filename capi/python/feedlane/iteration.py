@@ -153,6 +153,9 @@ class Batches(observe.Observed):
     def _stop(self, core: core_module.Loader, turn: int) -> None:
         """The loop has abandoned this epoch."""
 
+    def _is_over(self, core: core_module.Loader) -> None:
+        """The epoch is over."""
+
     @property
     def _load(self) -> Callable[[bytes, int], Plan]:
         """Reads the plan of a batch."""
@@ -210,6 +213,7 @@ class _Epoch:
 
     def end(self) -> None:
         self._ended = True
+        self._loader._is_over(self._core)
 
     def refuse(self, status: int) -> NoReturn:
         """Raises the error of a `next` that is not allowed now."""

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from feedlane import worker; worker.main()"
 
 
-def command() -> list[str]:
-    """Returns the command that starts a worker: this interpreter with this package, before any of the user's code is loaded."""
+def command(code: str = _CODE) -> list[str]:
+    """Returns the command that starts a worker: this interpreter with this package, before any of the user's code is loaded. `code`
+    imports the package from sys.argv[1]."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     flags = multiprocessing.util._args_from_interpreter_flags()  # type: ignore[attr-defined]  # a name that typeshed lacks
-    return [os.fsdecode(multiprocessing.spawn.get_executable()), *flags, "-c", _CODE, folder]
+    return [os.fsdecode(multiprocessing.spawn.get_executable()), *flags, "-c", code, folder]
 
 
 def configuration(job: maker.Job) -> bytes:
@@ -50,7 +51,8 @@ def configuration(job: maker.Job) -> bytes:
         raise
 
 
-def _job(blob: bytes) -> maker.Job:
+def job_in(blob: bytes) -> maker.Job:
+    """Returns the job of `configuration`, after preparing this process as multiprocessing prepares a spawned one."""
     preparation, job = pickle.loads(blob)
     process: Any = multiprocessing.process.current_process()
     process._inheriting = True  # lets code that starts processes detect that the main module is being imported
@@ -158,7 +160,7 @@ def main() -> None:
     descriptor = _core.Worker.descriptor()
     if descriptor < 0:
         sys.exit("to be started by a trainer")
-    _serve(descriptor, lambda info: _job(info["config"]))
+    serve(descriptor, lambda info: job_in(info["config"]))
 
 
 def worker_main(make: Callable[[bytes], Indexed | Iterable[Any]], *,
@@ -184,7 +186,7 @@ def worker_main(make: Callable[[bytes], Indexed | Iterable[Any]], *,
 
     descriptor = _core.Worker.descriptor()
     if descriptor >= 0:
-        _serve(descriptor, job_of)
+        serve(descriptor, job_of)
         sys.exit()
 
 
@@ -196,19 +198,21 @@ def run_worker(place: feeding.Place | int) -> None:
     AbiError if the Loader's version differs."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if threading.current_thread() is threading.main_thread() else None
     try:
-        _run(place)
+        run_worker_of(place.detach() if isinstance(place, feeding.Place) else errors.whole("place", place, 0, 2**31 - 1),
+                      lambda info: job_in(info["config"]))
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
 
 
-def _run(place: feeding.Place | int) -> None:
+def run_worker_of(descriptor: int, job_of: Callable[[WorkerSetup], maker.Job]) -> None:
+    """As run_worker, with another source of the job."""
     with contextlib.suppress(errors.PeerDead):  # the Loader was closed before this process had started
-        _serve(place.detach() if isinstance(place, feeding.Place) else errors.whole("place", place, 0, 2**31 - 1),
-               lambda info: _job(info["config"]))
+        serve(descriptor, job_of)
 
 
-def _serve(descriptor: int, job_of: Callable[[WorkerSetup], maker.Job]) -> None:
+def serve(descriptor: int, job_of: Callable[[WorkerSetup], maker.Job]) -> None:
+    """Is a worker until the trainer needs it no longer."""
     worker = _core.Worker(descriptor)
     batches = open_maker(worker, job_of)
     if batches is not None:
