@@ -65,7 +65,7 @@ Status check_ranges(const feedlane_loader_config& c, Error& error) {
            {"config.out_of_order", c.out_of_order, 0, 1, "must be 0 or 1"},
            {"config.dispatch", c.dispatch, FEEDLANE_DISPATCH_LEAST_LOADED, FEEDLANE_DISPATCH_ROUND_ROBIN,
             "must be one of FEEDLANE_DISPATCH_..."},
-           {"config.start", c.start, FEEDLANE_START_SPAWN, FEEDLANE_START_EXTERNAL,
+           {"config.start", c.start, FEEDLANE_START_SPAWN, FEEDLANE_START_HOST,
             "must be one of FEEDLANE_START_..."},
            {"config.slot_bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(c.slot_bytes, INT64_MAX)), 0,
             static_cast<std::int64_t>(shm::max_slot_bytes), "must be at most 2^40"},

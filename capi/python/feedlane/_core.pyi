@@ -58,6 +58,7 @@ START_SPAWN: int
 START_FORK: int
 START_THREAD: int
 START_EXTERNAL: int
+START_HOST: int
 DISPATCH_LEAST_LOADED: int
 DISPATCH_ROUND_ROBIN: int
 
@@ -422,10 +423,11 @@ class Cursor(Iterator[Any]):
     """Iterates over the batches of the epoch that the loader has begun."""
 
     def __new__(cls, loader: Loader, epoch: _Epoch, read: Callable[[bytes, int], Plan],
-                from_dlpack: Callable[[Any], Any] | None, timeout_ns: int, held: int, is_whole: bool, /) -> Cursor:
+                from_dlpack: Callable[[Any], Any] | None, timeout_ns: int, held: int, is_whole: bool,
+                looks: bool = False, /) -> Cursor:
         """read: builds a plan from a batch's metadata and its number of tensors. from_dlpack: None: arrays are numpy's. timeout_ns:
         the limit for a batch, or FOREVER. held: while this many batches are held, further ones are copied; 0: never. is_whole:
-        yields Batch objects."""
+        yields Batch objects. looks: calls epoch.look() before the first batch and every few batches."""
     def __iter__(self) -> Cursor: ...
     def __next__(self) -> Any:
         """Returns the next batch. Waits for it without the GIL. `epoch` decides what is raised."""

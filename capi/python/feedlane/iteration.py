@@ -123,11 +123,11 @@ class Batches(observe.Observed):
         core = self._begin()
         awaiting.wake(self)  # a task that waits in the epoch before
         timeout_ns = 0 if not waits else int(self.timeout * 1e9) if self.timeout else _core.FOREVER
-        looks = waits and self._start is not None
-        if looks:
+        looks = self._start is not None
+        if looks and waits:
             timeout_ns = min(timeout_ns, LOOK_EVERY_NS)
-        cursor = _core.Cursor(core, _Epoch(self, core, whole, looks), self._load, from_dlpack,
-                              timeout_ns, 0, whole or self._streams)
+        cursor = _core.Cursor(core, _Epoch(self, core, whole, looks and waits), self._load, from_dlpack,
+                              timeout_ns, 0, whole or self._streams, looks)
         return self._shown(cursor, core) if self.progress else cursor
 
     def _shown(self, cursor: core_module.Cursor, core: core_module.Loader) -> Iterator[Any]:
@@ -214,6 +214,14 @@ class _Epoch:
     def end(self) -> None:
         self._ended = True
         self._loader._is_over(self._core)
+
+    def look(self) -> None:
+        """Starts missing workers, where the program does it."""
+        if not self._ended:
+            try:
+                self._loader._start_missing(self._core)
+            except errors.FeedlaneError as exception:
+                self._loader._raise(exception)
 
     def refuse(self, status: int) -> NoReturn:
         """Raises the error of a `next` that is not allowed now."""

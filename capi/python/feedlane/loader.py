@@ -162,10 +162,9 @@ class Loader(feeding.Feeder):
         if self._start is not None and num_workers < 1:
             raise ValueError(f"num_workers={num_workers}: a function `start` needs 1 or more")
         kind = _core.START_EXTERNAL if callable(start) else errors.choice("start", start, {
-            "forkserver": _core.START_EXTERNAL, "spawn": _core.START_SPAWN, "fork": _core.START_EXTERNAL, "thread": _core.START_THREAD})
-        if self._program is not None or num_workers == 0 and kind == _core.START_EXTERNAL:
+            "forkserver": _core.START_HOST, "spawn": _core.START_SPAWN, "fork": _core.START_HOST, "thread": _core.START_THREAD})
+        if self._program is not None or num_workers == 0 and kind == _core.START_HOST:
             kind = _core.START_SPAWN
-        self._starts_workers = kind == _core.START_EXTERNAL
         self._forks: fork_server.ForkServer | forks.Forks | None = None
         self._are_threads = kind == _core.START_THREAD
         data: Any = dataset if self._program is None else self._program.dataset
@@ -200,7 +199,7 @@ class Loader(feeding.Feeder):
             retry_backoff_ns=max(int(retry_backoff * 1e9), int(retries > 0)), substitute=substitute is not None, skip_budget=skip_budget,
             trace=errors.whole("trace", trace, 0, 2**64 - 1), world=world, rank=rank, max_batches=max_batches, **shared)
         self._share_path = None if share_path is None else os.fsencode(share_path)
-        self._placement = {"worker_cpus": None if self._starts_workers else worker_cpus, "memory_nodes": memory_nodes}
+        self._placement = {"worker_cpus": None if kind in (_core.START_EXTERNAL, _core.START_HOST) else worker_cpus, "memory_nodes": memory_nodes}
         if fields and self._order.says_no_batch_size():
             raise ValueError("with fields, memory is reserved for the largest batch: give the batch sampler an attribute "
                              "batch_size")
