@@ -156,9 +156,11 @@ class _Glue(Protocol):
 
 # ---- functions ----
 
-def collate_batch(samples: list[Any] | tuple[Any, ...], leaves: list[Any], fallback: Callable[[Any, Any], Plan], /) -> Plan:
-    """Returns the plan of a batch of samples, and appends its leaves to `leaves`. `fallback` makes the plan of samples that
-    this function does not support."""
+def collate_batch(samples: Any, leaves: list[Any], fallback: Callable[[Any, Any], Plan], /) -> Plan:
+    """Returns the plan of a batch of samples, and appends its leaves to `leaves`. samples: a list, a tuple, or what
+    is_stacked accepts. `fallback` makes the plan of samples that this function does not support."""
+def is_stacked(samples: Any, /) -> bool:
+    """Whether this is an array or a tensor whose rows are samples, so that collating them makes the same array."""
 def collate_whole(value: Any, leaves: list[Any], fallback: Callable[[Any, Any], Plan], unusual: type[Exception] | None,
                   /) -> Plan:
     """Returns the plan of a value, unchanged, and appends its leaves to `leaves`. `fallback` makes the plan of a part that this
