@@ -70,6 +70,7 @@ class ThreadLauncher final : public Launcher {
     return FEEDLANE_OK;
   }
   [[nodiscard]] bool starts_early() const override { return true; }
+  [[nodiscard]] bool starts_at_once() const override { return false; }
   [[nodiscard]] bool owns_processes() const override { return false; }
   [[nodiscard]] bool can_kill() const override { return false; }
   // No pidfd, but the worker's side is in this process too: six descriptors, and both segments during the attach. All
@@ -99,10 +100,11 @@ class ExternalLauncher final : public Launcher {
  public:
   explicit ExternalLauncher(std::int32_t mode) : Launcher(mode), mode_(mode) {}
   Status start(Peer& peer, os::Fd, os::Poller&, Error&) override {
-    peer.expect(mode_ == FEEDLANE_START_HOST ? Peer::Kind::due : Peer::Kind::external);
+    peer.expect(Peer::Kind::external);
     return FEEDLANE_OK;
   }
   [[nodiscard]] bool starts_workers() const override { return false; }
+  [[nodiscard]] bool starts_at_once() const override { return mode_ == FEEDLANE_START_HOST; }
   [[nodiscard]] bool owns_processes() const override { return false; }
   Status open_for_host(Error&) override { return FEEDLANE_OK; }
 

@@ -60,7 +60,6 @@ class Peer {
     child,     // a process that this process started
     thread,    // a thread of this process: can't be killed, and only its Leaving message reports its end
     external,  // a process that another process started
-    due,       // the same, and the host starts it as soon as it has its descriptor
   };
   void expect(Kind kind) {
     kind_ = kind;
@@ -68,8 +67,6 @@ class Peer {
   }
   [[nodiscard]] bool is_child() const { return kind_ == Kind::child; }
   [[nodiscard]] bool is_thread() const { return kind_ == Kind::thread; }
-  // It attaches, or its socket is closed: tasks may wait for it.
-  [[nodiscard]] bool is_due() const { return kind_ == Kind::child || kind_ == Kind::due; }
 
   enum class Message { nothing, attached, ready, cannot_open, left, hung_up, lost, nonsense };
   // The worker's next message on the socket. `error` explains cannot_open, lost (the message could not be received) and

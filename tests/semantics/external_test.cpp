@@ -322,8 +322,9 @@ TEST_CASE("external: a worker that detaches by itself is not counted as a failur
 }
 
 // promise: start-external
-TEST_CASE("external: with FEEDLANE_START_HOST, workers get tasks before they attach, and the tasks of one that was never "
-          "started go to others") {
+TEST_CASE(
+    "external: with FEEDLANE_START_HOST, workers get tasks before they attach, and the tasks of one that was never "
+    "started go to others") {
   Setup s(8);
   s.external(2).fields({field("index", int64_type)});
   s.config.start = FEEDLANE_START_HOST;

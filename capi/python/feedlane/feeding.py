@@ -226,10 +226,15 @@ class Feeder(iteration.Batches):
         """Waits until something may have happened. Having no consumers, or only evicted ones, is not an error here, because the
         caller waits for a consumer."""
         try:
+            if self._start is not None and self._is_serving:
+                self._start_missing(self._core)
+                timeout_ns = min(timeout_ns, iteration.LOOK_EVERY_NS)
             if self._core.attend(timeout_ns) == _core.AGAIN and self._is_serving and self._core.serve(0) == _core.END:
                 self._is_serving, self._end_untold = False, True
                 self._is_over(self._core)
         except errors.FeedlaneError as exception:
+            if isinstance(exception, errors.PeerDead) and exception.worker < 0 and self._start_missing(self._core):
+                return
             is_of_consumers = exception.argument in ("consumers", "config.consumers", "consumer")
             if not (is_of_consumers and isinstance(exception, (errors.PeerDead, errors.Hung))):
                 self._raise(exception)

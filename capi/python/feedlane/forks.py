@@ -32,7 +32,7 @@ class Forks:
         cpus = self._cpus[place.id % len(self._cpus)] if self._cpus else []
         process = self._context.Process(target=_work, args=(place.fd, self._job, cpus), daemon=True)
         process.start()
-        self._children[place.id] = child.Child(process)
+        self._children[place.id] = child.Child(process, leads_group=True)
 
     def reap(self) -> None:
         """Called after the end of the workers."""
@@ -44,9 +44,14 @@ class Forks:
             one.end(_PATIENCE_S)
         self._children.clear()
 
+    def __del__(self) -> None:
+        for one in self._children.values():  # their Loader was dropped
+            one.end(0)
+
 
 def _work(descriptor: int, job: maker.Job, cpus: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if cpus:
         os.sched_setaffinity(0, cpus)
-    worker.run_worker_of(descriptor, lambda _: job)
+    os.setpgid(0, 0)  # programs that the data set starts are killed with it
+    worker.run_forked(descriptor, lambda _: job)

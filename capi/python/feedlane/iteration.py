@@ -45,6 +45,7 @@ class Batches(observe.Observed):
     _pool: pinned.Pool | None
     _streams: bool  # batches are recorded on torch's current stream
     _is_ours: bool = False  # all workers use this package
+    _was_told_to_stop = False  # an epoch was over, and its workers were told to end
     _start: Callable[[Any], object] | None = None  # starts a worker, where the program does, see _start_missing
     _asleep: awaiting.Asleep | None = None  # of the task in AsyncEpoch
 
@@ -109,7 +110,11 @@ class Batches(observe.Observed):
         """Does the work of `next` without yielding a batch and without waiting. True: `next` does not wait, because a batch, an
         error or the end of the epoch is ready. False: call it again once fileno() is readable. One thread at a time."""
         try:
-            self._start_missing(self._core)
+            if self._start is not None:
+                if self._was_told_to_stop:
+                    return True
+                if self._core.info()["in_epoch"]:
+                    self._start_missing(self._core)
             return self._core.poll()
         except errors.FeedlaneError as exception:
             self._raise(exception)

@@ -57,7 +57,7 @@ def _close_all() -> None:
     for loader in [*_open, *_open_last]:
         try:
             loader.close()
-        except errors.FeedlaneError:
+        except (errors.FeedlaneError, OSError):
             pass
     _core.Pool.end_unused()
     _core.end()

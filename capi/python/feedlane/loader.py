@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
-from . import (_core, batch_dataset, dtypes, errors, feeding, fork_server, forks, inline, iteration, lifetime, maker, order, pinned, placement, policies, program,
-               samplers, shipping, threads, worker as worker_process)
+from . import (_core, batch_dataset, dtypes, errors, feeding, fork_server, forks, inline, iteration, lifetime, maker, order, pinned,
+               placement, policies, program, samplers, shipping, threads, worker as worker_process)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -44,13 +45,12 @@ class Loader(feeding.Feeder):
       pin_memory    a Pool that registers the batches' memory, which needs `fields`; True: CUDA's, for torch's current device. Arrays may
                     be dropped while copies are enqueued (`.to(device, non_blocking=True)`). Their memory is kept for the stream that
                     was torch's current one when the batch arrived, see Batch.record_stream
-      start         how workers start. "forkserver": they are forked from one process, which has imported the program's modules and
-                    unpickled the data set, so they start at once and share this memory. That process starts with the Loader. "spawn": each
-                    worker imports the modules and unpickles the data set itself; for modules that cannot be used after a fork. "fork": they
-                    are forked from this process, with the data set that is there. This is the fastest start, but a lock that another
-                    thread holds stays locked in a worker. "thread": workers are threads of this process, which share the data set, so it
-                    must allow calls from several threads. Nothing is pickled to start them. They run at the same time on free-threaded Python only. Random
-                    generators are the whole process's: use sample_seed(). A thread can't be killed: if one hangs, see task_timeout,
+      start         how workers start. "forkserver": they are forked from a process that starts with the Loader and imports the
+                    program's modules. They share the pages of large arrays that they do not write. "spawn": each worker imports the
+                    modules itself; for modules that cannot be used after a fork. "fork": they are forked from this process, with the
+                    data set that is there. This is the fastest start, but a lock that another thread holds stays locked in a worker.
+                    "thread": workers are threads of this process, which share the data set, so it must allow calls from several
+                    threads. Nothing is pickled to start them. They run at the same time on free-threaded Python only. Random generators are the whole process's: use sample_seed(). A thread can't be killed: if one hangs, see task_timeout,
                     the others make the remaining batches, and then `next` raises Hung.
                     A function start(place): it starts a process that calls run_worker(place), for example with multiprocessing or
                     subprocess, before it returns. The loader calls it whenever a worker is missing, in the thread that begins an epoch,
@@ -158,6 +158,8 @@ class Loader(feeding.Feeder):
                                     "substitute": substitute, "retry_on": None if retry_on == (OSError,) else retry_on,
                                     "start": None if start in ("forkserver", "spawn") else start})
         self._is_ours = self._program is None
+        if num_workers > 0 and worker_process.is_forked:  # as the library refuses it in workers that it has started
+            raise errors.make(_core.E_STATE, "a worker process can't create a loader with workers")
         self._start = start if callable(start) else None
         if self._start is not None and num_workers < 1:
             raise ValueError(f"num_workers={num_workers}: a function `start` needs 1 or more")
@@ -166,6 +168,7 @@ class Loader(feeding.Feeder):
         if self._program is not None or num_workers == 0 and kind == _core.START_HOST:
             kind = _core.START_SPAWN
         self._forks: fork_server.ForkServer | forks.Forks | None = None
+        self._worker_cpus = worker_cpus
         self._are_threads = kind == _core.START_THREAD
         data: Any = dataset if self._program is None else self._program.dataset
         self._iterable = order.is_iterable(data)
@@ -199,7 +202,7 @@ class Loader(feeding.Feeder):
             retry_backoff_ns=max(int(retry_backoff * 1e9), int(retries > 0)), substitute=substitute is not None, skip_budget=skip_budget,
             trace=errors.whole("trace", trace, 0, 2**64 - 1), world=world, rank=rank, max_batches=max_batches, **shared)
         self._share_path = None if share_path is None else os.fsencode(share_path)
-        self._placement = {"worker_cpus": None if kind in (_core.START_EXTERNAL, _core.START_HOST) else worker_cpus, "memory_nodes": memory_nodes}
+        self._placement = {"worker_cpus": None if kind == _core.START_HOST else worker_cpus, "memory_nodes": memory_nodes}
         if fields and self._order.says_no_batch_size():
             raise ValueError("with fields, memory is reserved for the largest batch: give the batch sampler an attribute "
                              "batch_size")
@@ -212,13 +215,11 @@ class Loader(feeding.Feeder):
         elif num_workers > 0 and self._program is None:
             if start == "fork":
                 self._forks = forks.Forks(self._job, placement.cpu_lists(worker_cpus))
+                self._start = self._forks.start
+            elif start == "forkserver":
+                self._start_server()
             else:
                 self._blob = worker_process.configuration(self._job)
-            if start == "forkserver":
-                shipping.check_main()
-                self._forks = fork_server.ForkServer(self._blob, placement.cpu_lists(worker_cpus))
-            if self._forks is not None:
-                self._start, self._blob = self._forks.start, b""
         self._next_epoch, self._is_numbered = 0, False
         self._told_epoch = order.epoch_of(dataset)
         self._inline: inline.Inline | None = None
@@ -227,7 +228,16 @@ class Loader(feeding.Feeder):
 
     # ---- life ----
 
+    def _start_server(self) -> None:
+        shipping.check_main()
+        buffers: list[pickle.PickleBuffer] = []
+        blob = worker_process.configuration(self._job, buffers)
+        self._forks = fork_server.ForkServer(blob, buffers, placement.cpu_lists(self._worker_cpus))
+        self._start = self._forks.start
+
     def _create(self, seed: int | None, state: bytes | None = None) -> None:
+        if isinstance(self._forks, fork_server.ForkServer) and self._forks.is_closed:
+            self._start_server()
         if self.num_workers > 0 and self._program is None and not self._are_threads and not isinstance(self._forks, forks.Forks):
             shipping.check_main()
         config = {**self._config, "has_seed": seed is not None, "seed": seed or 0}
@@ -286,6 +296,7 @@ class Loader(feeding.Feeder):
         except errors.FeedlaneError as exception:
             self._raise(exception)
         self._next_epoch += 1
+        self._was_told_to_stop = False
         if self._are_threads:
             threads.start(self._core, self._job, self.num_workers)
         self._start_missing(self._core)
@@ -351,6 +362,7 @@ class Loader(feeding.Feeder):
         """The library ends workers that it has started. It keeps others, unless it is told to stop."""
         if self._forks is not None:
             self._stop(core, core.turn)
+            self._was_told_to_stop = True
 
     # ---- state and numbers ----
 

@@ -14,9 +14,10 @@ def cpu_lists(text: str | None) -> list[list[int]]:
         return []
     lists = []
     for words in text.split(";"):
-        ends = [re.fullmatch(r"(\d+)(?:-(\d+))?", word.strip()) for word in words.split(",")]
-        cpus = [cpu for end in ends if end for cpu in range(int(end[1]), int(end[2] or end[1]) + 1)]
-        if not cpus or None in ends:
+        ends = [re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", word.strip()) for word in words.split(",")]
+        ranges = [range(int(end[1]), int(end[2] or end[1]) + 1) for end in ends if end]
+        cpus = [cpu for one in ranges for cpu in one]
+        if None in ends or not all(ranges):
             raise _refusal(f"worker_cpus={text!r}: {words!r} is not a list of processors like 0-3,8 (separate lists with ;)")
         lists.append(cpus)
     allowed = os.sched_getaffinity(0)
