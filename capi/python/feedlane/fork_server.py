@@ -31,6 +31,7 @@ _ALIGNMENT = 4096    # of buffers: workers share the pages that they do not writ
 _KEPT = 64           # ended workers that are not reaped yet, so that the trainer can read how they have ended
 _WORKER = b"start"   # a message that has a worker's descriptor; the numbers of its processors may follow
 _REAP = b"reap"      # a message, with a number: wait for the workers, which were told to end, then send the number
+_KILL = b"kill"      # a message: kill the workers, and end
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -122,6 +123,9 @@ class ForkServer:
             process.returncode = 0
 
     def __del__(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(OSError):  # the server has ended
+                self._socket.send(_KILL, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
         self.close()
 
 
@@ -281,7 +285,9 @@ class _Server:
             with contextlib.suppress(OSError):
                 self._trainer.send(message.split()[1], socket.MSG_NOSIGNAL)
             return True
-        if not message.startswith(_WORKER):
+        if not message.startswith(_WORKER):  # the end, or _KILL
+            for fd in self._alive if message else ():
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
             return False
         if not fds:
             return True  # no descriptor was free: the worker's socket is closed, which its trainer sees

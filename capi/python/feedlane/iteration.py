@@ -111,7 +111,7 @@ class Batches(observe.Observed):
         error or the end of the epoch is ready. False: call it again once fileno() is readable. One thread at a time."""
         try:
             if self._start is not None:
-                if self._was_told_to_stop:
+                if self._was_told_to_stop and not self._core.is_closed:
                     return True
                 if self._core.info()["in_epoch"]:
                     self._start_missing(self._core)

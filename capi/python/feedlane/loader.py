@@ -159,6 +159,7 @@ class Loader(feeding.Feeder):
                                     "start": None if start in ("forkserver", "spawn") else start})
         self._is_ours = self._program is None
         if num_workers > 0 and worker_process.is_forked:  # as the library refuses it in workers that it has started
+            shipping.check_main()
             raise errors.make(_core.E_STATE, "a worker process can't create a loader with workers")
         self._start = start if callable(start) else None
         if self._start is not None and num_workers < 1:
