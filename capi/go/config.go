@@ -20,6 +20,7 @@ const (
 	Processes  Start = C.FEEDLANE_START_SPAWN    // this program started again, or Config.Command
 	Goroutines Start = C.FEEDLANE_START_THREAD   // goroutines of this process
 	External   Start = C.FEEDLANE_START_EXTERNAL // processes that this program starts, see Loader.OpenWorker
+	Host       Start = C.FEEDLANE_START_HOST     // as External, for processes that are started at once, such as forks
 	Forked     Start = C.FEEDLANE_START_FORK     // forked copies of the trainer; Go cannot fork, so only a LoaderInfo of another language has it
 )
 

@@ -74,7 +74,7 @@ func TestRecord(t *testing.T) {
 func checkConstants(t *testing.T, r record) {
 	for name, value := range map[string]int64{
 		"START_SPAWN": int64(feedlane.Processes), "START_THREAD": int64(feedlane.Goroutines),
-		"START_EXTERNAL": int64(feedlane.External), "SHUFFLE_FEISTEL": int64(feedlane.ShuffleFeistel),
+		"START_EXTERNAL": int64(feedlane.External), "START_HOST": int64(feedlane.Host), "SHUFFLE_FEISTEL": int64(feedlane.ShuffleFeistel),
 		"SHUFFLE_TORCH_LOADER": int64(feedlane.ShuffleTorchLoader), "WORKER_READY": int64(feedlane.WorkerReady),
 		"WORKER_FAILED": int64(feedlane.WorkerFailed), "EVENT_WORKER_DIED": int64(feedlane.EventWorkerDied),
 		"EVENT_SAMPLE_SKIPPED": int64(feedlane.EventSampleSkipped), "EVENT_DEVICE_FAILED": int64(feedlane.EventDeviceFailed),

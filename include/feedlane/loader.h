@@ -31,6 +31,8 @@ extern "C" {
 #define FEEDLANE_START_FORK 1     /**< the library forks this process; `dataset` runs in the children */
 #define FEEDLANE_START_THREAD 2   /**< threads of this process call feedlane_worker_run or _attach */
 #define FEEDLANE_START_EXTERNAL 3 /**< this program starts processes with descriptors of feedlane_loader_open_worker */
+#define FEEDLANE_START_HOST 4     /**< as EXTERNAL, for processes that are started as soon as their descriptor is
+                                       there, such as forks: they are sent tasks before they attach */
 
 /** A prefetch_factor that adapts: it starts at 2 and grows as long as that shortens the time that `next` waits for a
  *  batch, up to 64, or 1024 for all workers together. Waits are not measured for a trainer that polls with timeout 0

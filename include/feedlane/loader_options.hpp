@@ -27,6 +27,7 @@ enum class Start : std::int32_t {
   fork = FEEDLANE_START_FORK,         /**< the library forks this process: `dataset` runs in the children */
   thread = FEEDLANE_START_THREAD,     /**< the host calls Loader::run_worker in its threads */
   external = FEEDLANE_START_EXTERNAL, /**< the host starts processes, each with a socket from Loader::open_worker */
+  host = FEEDLANE_START_HOST,         /**< as external, for processes that the host starts at once */
 };
 
 /** Which worker gets a batch. */

@@ -108,7 +108,7 @@ namespace {
 // External workers get no tasks before they attach, because they may never attach.
 bool can_take(const Member& m, std::uint32_t prefetch_factor) {
   const supervisor::TaskRing& tasks = m.peer.tasks();
-  return m.peer.is_live() && (m.peer.has_attached() || m.peer.is_child()) && tasks.unfinished() < prefetch_factor &&
+  return m.peer.is_live() && (m.peer.has_attached() || m.is_due) && tasks.unfinished() < prefetch_factor &&
          tasks.has_room() && !m.is_stuck;
 }
 

@@ -29,6 +29,7 @@ Status Starter::check_descriptors(Error& error) const {
 Status Starter::open(std::uint32_t w, os::Fd& theirs, Error& error) {
   Member& m = roster_.at(w);
   m.reset_generation();
+  m.is_due = launcher_->starts_at_once();
   m.start_deadline_ns = deadlines_.attach_deadline_ns(launcher_->has_start_deadline());
   const Status s = m.peer.open(segments_, roster_.lanes().prepare(w), dispatcher_.epoch(), settings_.lifeline,
                                self_.get(), waiter_.poller(), theirs, error);

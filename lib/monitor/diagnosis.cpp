@@ -28,6 +28,12 @@ constexpr double stopped_ns = 0.2e9;
 constexpr double busy_share = 0.7;
 // From this share of the wait on, it is explained by processes that waited for a processor.
 constexpr double held_up_share = 0.5;
+// Without workers the trainer does their work in place of its wait: worth advice below this share of the wait, and not
+// for fewer batches than this.
+constexpr double inline_share = 0.9;
+constexpr std::uint64_t inline_batches = 100;
+// A loader without workers whose batches take less than this gains nothing by workers, which hand over their batches.
+constexpr double hand_over_ns = 20e3;
 constexpr const char* more_processors =
     "end other programs, or give this one more processors: taskset, cpuset.cpus, cpu.max, --cpus of a container";
 
@@ -125,10 +131,14 @@ class Interval {
                   "that thread waited for a processor for %.0f %%",
                   percent(exposed_share()), percent(trainer_delay())),
           more_processors);
-    return tell(FEEDLANE_BOUND_DATA,
-                text_of("the data set: it runs in the thread that calls next, for %.0f %% of the time",
-                        percent(exposed_share())),
-                "the loader runs inline: set config.workers to load in the background");
+    std::string text = text_of("the data set: it runs in the thread that calls next, for %.0f %% of the time",
+                               percent(exposed_share()));
+    const double work = d_.batches == 0 ? 0 : static_cast<double>(d_.exposed_ns) / static_cast<double>(d_.batches);
+    if (work >= hand_over_ns || d_.batches < inline_batches)
+      return tell(FEEDLANE_BOUND_DATA, text, "the loader runs inline: set config.workers to load in the background");
+    text += text_of("; a batch takes %s", duration(work).c_str());
+    return tell(FEEDLANE_BOUND_DATA, text,
+                "make the data set faster, or batches larger: workers would need as long to hand such batches over");
   }
 
   // A function below whose name begins with `finds` returns true if its rule applies, and then has filled in d_.
@@ -301,7 +311,9 @@ class Interval {
     const double waited = exposed_share() * running();
     const bool are_held_up = knows_delays_ && worker_delay() + trainer_delay() >= held_up_share * exposed_share();
     const bool are_idle = static_cast<double>(d_.busy_ns) < held_up_share * waited && restarts_ == 0;
-    if (!are_held_up && !are_idle) return false;
+    const bool is_faster_inline =
+        d_.batches >= inline_batches && restarts_ == 0 && static_cast<double>(d_.busy_ns) < inline_share * waited;
+    if (!are_held_up && !are_idle && !is_faster_inline) return false;
     std::string text =
         text_of("the processors: workers are busy for %.0f %% of the time, and the trainer waits for %.0f %%",
                 percent(busy()), percent(exposed_share()));
@@ -309,6 +321,17 @@ class Interval {
       text += text_of("; workers waited for a processor for %.0f %% of the time, the trainer for %.0f %%",
                       percent(worker_delay()), percent(trainer_delay()));
     else text += "; how long they waited for a processor is unknown";
+    if (is_faster_inline) {
+      const auto batches = static_cast<double>(d_.batches);
+      const double work = static_cast<double>(d_.busy_ns) / batches, wait = waited / batches;
+      text += text_of("; for a batch, workers work for %s, and the trainer waits for %s", duration(work).c_str(),
+                      duration(wait).c_str());
+      (void)tell(FEEDLANE_BOUND_PROCESSORS, text,
+                 text_of("set config.workers to 0 (num_workers=0): without workers a batch would take about %s instead "
+                         "of %s",
+                         duration(running() / batches - wait + work).c_str(), duration(running() / batches).c_str()));
+      return true;
+    }
     (void)tell(FEEDLANE_BOUND_PROCESSORS, text,
                are_held_up
                    ? more_processors

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -123,6 +124,30 @@ Ending reap(int pidfd) {
   if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG) != 0) return {};
   if (info.si_pid == 0) return {.is_kept = has_ended(pidfd)};
   return {.known = true, .signaled = info.si_code != CLD_EXITED, .code = info.si_status};
+}
+
+// Field 52 of /proc/PID/stat has the status in wait's form, of a zombie and for its user. It is 0 for other users.
+Ending look_at_zombie(int pidfd) {
+  pid_t pid = 0;
+  pid_t after = 0;
+  Error unknown;
+  if (number_in_proc(pidfd, pid, unknown) != FEEDLANE_OK || pid <= 0) return {};
+  char path[64];
+  (void)format_to(path, "/proc/{}/stat", pid);
+  char text[1024] = {};
+  {
+    const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path, "re"), &std::fclose);
+    if (!file || std::fread(text, 1, sizeof text - 1, file.get()) == 0) return {};
+  }
+  const char* field = std::strrchr(text, ')');  // the end of field 2, a name with any characters
+  if (field == nullptr || std::strncmp(field, ") Z", 3) != 0) return {};
+  for (int number = 2; number < 52 && field != nullptr; number++) field = std::strchr(field + 1, ' ');
+  const int status = field != nullptr ? std::atoi(field) : 0;
+  // Not reaped meanwhile: what was read is of this process, not of one that got its pid.
+  if (status == 0 || number_in_proc(pidfd, after, unknown) != FEEDLANE_OK || after != pid) return {};
+  return {.known = true,
+          .signaled = WIFSIGNALED(status),
+          .code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)};
 }
 
 namespace {

@@ -34,7 +34,7 @@ void send_signal_to_group(int pidfd, pid_t leader, int signal);
 // Only for a process that is sure to end, because it was sent SIGKILL.
 void wait_for_end(int pidfd);
 
-// How a process ended. `known` is false for a process that is not a child of this one, or that the host has reaped.
+// How a process ended. `known` is false for a process that was reaped by other code.
 struct Ending {
   bool known = false;
   bool signaled = false;
@@ -43,6 +43,8 @@ struct Ending {
 };
 // Reaps a child that has ended, unless a tracer keeps it (`is_kept`). Never waits.
 Ending reap(int pidfd);
+// How a process that is not a child has ended: known if its parent has not reaped it yet, and its status is not 0.
+Ending look_at_zombie(int pidfd);
 
 // abandon_child leaves a killed child to reap_abandoned, which is called when a loader is created, ended or destroyed.
 // Children that are not reaped by then are reaped by the system after this process has ended. reap_abandoned returns

@@ -70,6 +70,7 @@ class ThreadLauncher final : public Launcher {
     return FEEDLANE_OK;
   }
   [[nodiscard]] bool starts_early() const override { return true; }
+  [[nodiscard]] bool starts_at_once() const override { return false; }
   [[nodiscard]] bool owns_processes() const override { return false; }
   [[nodiscard]] bool can_kill() const override { return false; }
   // No pidfd, but the worker's side is in this process too: six descriptors, and both segments during the attach. All
@@ -97,21 +98,25 @@ class ThreadLauncher final : public Launcher {
 // Workers are processes that the host starts. The host asks for each socket by open_worker.
 class ExternalLauncher final : public Launcher {
  public:
-  ExternalLauncher() : Launcher(FEEDLANE_START_EXTERNAL) {}
+  explicit ExternalLauncher(std::int32_t mode) : Launcher(mode), mode_(mode) {}
   Status start(Peer& peer, os::Fd, os::Poller&, Error&) override {
     peer.expect(Peer::Kind::external);
     return FEEDLANE_OK;
   }
   [[nodiscard]] bool starts_workers() const override { return false; }
+  [[nodiscard]] bool starts_at_once() const override { return mode_ == FEEDLANE_START_HOST; }
   [[nodiscard]] bool owns_processes() const override { return false; }
   Status open_for_host(Error&) override { return FEEDLANE_OK; }
+
+ private:
+  std::int32_t mode_;
 };
 
 }  // namespace
 
 Status refuse_host(std::int32_t mode, Error& error) {
   return error.refuse(FEEDLANE_E_STATE, "config.start", mode, FEEDLANE_START_EXTERNAL,
-                      "this call needs a loader with FEEDLANE_START_EXTERNAL");
+                      "this call needs a loader with FEEDLANE_START_EXTERNAL or FEEDLANE_START_HOST");
 }
 
 Status refuse_offer(std::int32_t mode, Error& error) {
@@ -123,7 +128,8 @@ std::unique_ptr<Launcher> make_launcher(const Settings& settings, ChildMain chil
   switch (settings.start) {
     case FEEDLANE_START_FORK: return std::make_unique<ForkLauncher>(settings, std::move(child_main));
     case FEEDLANE_START_THREAD: return std::make_unique<ThreadLauncher>();
-    case FEEDLANE_START_EXTERNAL: return std::make_unique<ExternalLauncher>();
+    case FEEDLANE_START_EXTERNAL:
+    case FEEDLANE_START_HOST: return std::make_unique<ExternalLauncher>(settings.start);
     default: return std::make_unique<SpawnLauncher>(settings);
   }
 }

@@ -39,6 +39,8 @@ class Launcher {
   [[nodiscard]] virtual bool starts_workers() const { return true; }
   // Whether workers are started when the loader is created, because they may attach before the first epoch.
   [[nodiscard]] virtual bool starts_early() const { return false; }
+  // Whether a worker exists as soon as its place is open, so that tasks may wait for it to attach.
+  [[nodiscard]] virtual bool starts_at_once() const { return true; }
   // Whether workers are processes that the library starts. If such workers can't be started, the loader fails.
   [[nodiscard]] virtual bool owns_processes() const { return true; }
   // Whether SIGKILL ends workers.

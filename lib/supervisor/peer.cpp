@@ -110,7 +110,8 @@ Status Peer::watch(os::Poller& poller, Error& error) {
 }
 
 os::Ending Peer::reap() {
-  if (!is_child() || !process_) return {};
+  if (!process_) return {};
+  if (!is_child()) return os::look_at_zombie(process_.get());
   os::send_signal_to_group(process_.get(), pid(), SIGKILL);
   const os::Ending ending = os::reap(process_.get());
   is_kept_ = ending.is_kept;

@@ -94,7 +94,8 @@ class Peer {
   bool escalate();
   // It is gone, or nothing took the offer: closes the descriptors and sets state none.
   void close(os::Poller& poller);
-  // Reaps a child and kills the rest of its process group. Other workers are reaped by their own parents.
+  // Reaps a child and kills the rest of its process group. Other workers are reaped by their own parents, and this looks
+  // how they have ended.
   os::Ending reap();
 
   // ---- state ----

@@ -321,6 +321,31 @@ TEST_CASE("external: a worker that detaches by itself is not counted as a failur
   for (const auto& child : children) CHECK(child->finish() == "");
 }
 
+// promise: start-external
+TEST_CASE(
+    "external: with FEEDLANE_START_HOST, workers get tasks before they attach, and the tasks of one that was never "
+    "started go to others") {
+  Setup s(8);
+  s.external(2).fields({field("index", int64_type)});
+  s.config.start = FEEDLANE_START_HOST;
+  const Gate gate;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  const Offer never = open_worker(l.get(), 0);
+  REQUIRE(never.status == FEEDLANE_OK);
+  const std::unique_ptr<Child> visitor = start_visitor(l.get(), 1, gate.fd());
+  CHECK(take(l.get(), nullptr, 0).status == FEEDLANE_TIMEOUT);  // tasks are sent
+  gate.open();
+  CHECK(visitor->finish() == "");  // it has made a batch, and the loader was in no call
+  REQUIRE(::close(never.fd) == 0);
+  const std::unique_ptr<Process> process = start(l.get());
+  std::vector<Taken> taken;
+  std::int32_t status = FEEDLANE_OK;
+  for (Taken t = take(l.get()); (status = t.status) == FEEDLANE_OK; t = take(l.get())) taken.push_back(std::move(t));
+  CHECK(status == FEEDLANE_END);
+  check_sequence(taken, 8, 1);
+}
+
 // promise: start-threads
 TEST_CASE("external: threads may leave after any task and attach again without a failure") {
   Setup s(10);

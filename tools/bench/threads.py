@@ -68,7 +68,7 @@ def theirs(size, batches):
     return dataloader_rs.PyDataloader(data, BATCH, prefetch_depth=WORKERS * PREFETCH, num_workers=WORKERS, collate_fn=np.stack)
 
 
-WAYS = {"threads": ours("thread"), "processes": ours("process"), "dataloader-rs": theirs}
+WAYS = {"threads": ours("thread"), "processes": ours("forkserver"), "dataloader-rs": theirs}
 
 
 def measure(way, size, batches):

@@ -2,7 +2,7 @@
 # The trainer's side: a loader and its configuration.
 
 const STARTS = (spawn=L.FEEDLANE_START_SPAWN, fork=L.FEEDLANE_START_FORK, thread=L.FEEDLANE_START_THREAD,
-                external=L.FEEDLANE_START_EXTERNAL)
+                external=L.FEEDLANE_START_EXTERNAL, host=L.FEEDLANE_START_HOST)
 const DISPATCHES = (least_loaded=L.FEEDLANE_DISPATCH_LEAST_LOADED, round_robin=L.FEEDLANE_DISPATCH_ROUND_ROBIN)
 
 """

@@ -252,9 +252,42 @@ Ref Collation::container(PyObject* value, PyObject* keys) const {
   return children;
 }
 
+// Whether the attribute is a number of at least this value.
+bool has_at_least(PyObject* object, const char* name, long least) {
+  const Ref attribute(PyObject_GetAttrString(object, name));
+  const long value = attribute ? PyLong_AsLong(attribute.get()) : -1;
+  PyErr_Clear();
+  return value >= least;
+}
+
+// NULL without an exception: it is not for a leaf.
+Ref stacked(PyObject* samples, const Collation& collation) {
+  if (collation.is_full()) return {};
+  const bool is_array = reinterpret_cast<PyObject*>(Py_TYPE(samples)) == types.ndarray;
+  Ref leaf = is_array ? array_leaf(&samples, 1, false) : tensor_leaf(&samples, 1, false);
+  return leaf ? collation.plan_of(std::move(leaf), owner_any) : Ref();
+}
+
 }  // namespace
 
+bool is_stacked(PyObject* samples) {
+  auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(samples));
+  const bool is_array = type == types.ndarray, is_tensor = types.tensor() != nullptr && type == types.tensor();
+  return (is_array || (is_tensor && !has_at_least(samples, "requires_grad", 1))) && has_at_least(samples, "ndim", 2) &&
+         PySequence_Size(samples) > 0;
+}
+
+PyObject* is_stacked_of(PyObject*, PyObject* samples) {
+  look_for_torch();
+  return PyBool_FromLong(is_stacked(samples) ? 1 : 0);
+}
+
 Ref collate_batch(PyObject* samples, PyObject* leaves, PyObject* fallback) {
+  if (is_stacked(samples)) {
+    if (Ref plan = stacked(samples, Collation{leaves, fallback}); plan || PyErr_Occurred() != nullptr) return plan;
+    const Ref rows(PySequence_List(samples));
+    return rows ? collate_batch(rows.get(), leaves, fallback) : Ref();
+  }
   const bool is_tuple = PyTuple_Check(samples) != 0;
   const Py_ssize_t count = PySequence_Size(samples);
   if (count == 0) PyErr_SetString(PyExc_IndexError, "a batch has no samples");
@@ -268,9 +301,9 @@ Ref collate_batch(PyObject* samples, PyObject* leaves, PyObject* fallback) {
 PyObject* collate_batch_of(PyObject*, PyObject* args) {
   PyObject *samples = nullptr, *leaves = nullptr, *fallback = nullptr;
   if (PyArg_ParseTuple(args, "OO!O:collate_batch", &samples, &PyList_Type, &leaves, &fallback) == 0) return nullptr;
-  if (PyTuple_Check(samples) == 0 && PyList_Check(samples) == 0)
-    return PyErr_Format(PyExc_TypeError, "samples must be a list or a tuple");
   look_for_torch();
+  if (PyTuple_Check(samples) == 0 && PyList_Check(samples) == 0 && !is_stacked(samples))
+    return PyErr_Format(PyExc_TypeError, "samples must be a list, a tuple, or an array of rows");
   return collate_batch(samples, leaves, fallback).release();
 }
 

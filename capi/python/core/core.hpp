@@ -308,6 +308,10 @@ std::int32_t write_leaf(PyObject* leaf, const feedlane_task* task, std::int32_t 
 // A list or tuple of samples as torch's default_collate would have it: the plan, its leaves appended to `leaves`, which
 // is a collate.Leaves. What this does not know is left to `fallback(samples, leaves)`.
 Ref collate_batch(PyObject* samples, PyObject* leaves, PyObject* fallback);
+// Whether samples come as the rows of one array or tensor, so that collating them makes the same array. torch must have
+// been looked for.
+bool is_stacked(PyObject* samples);
+PyObject* is_stacked_of(PyObject* module, PyObject* samples);
 // collate_batch(samples, leaves, fallback) -> plan
 PyObject* collate_batch_of(PyObject* module, PyObject* args);
 // collate_whole(value, leaves, fallback, unusual) -> plan. A value that a collate_fn returned, as it is. `unusual`: the

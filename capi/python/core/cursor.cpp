@@ -12,6 +12,8 @@ namespace {
 constexpr std::int64_t slice_ns = 200'000'000;
 constexpr std::uint8_t bool_code = 6;                // DLPack's
 constexpr Py_ssize_t max_metadata_bytes = 16 << 20;  // tree.MAX_BYTES
+// Batches between two looks for missing workers, where the program starts them: a look takes a call of the system.
+constexpr std::uint64_t batches_per_look = 8;
 
 struct Cursor {
   PyObject_HEAD PyObject* loader;  // a Loader
@@ -22,6 +24,8 @@ struct Cursor {
   std::uint64_t held;              // with so many batches held, what follows is copied; 0: never
   std::int64_t turn;               // of the loader: another iteration has begun if it is no longer ours
   bool is_whole;                   // yields Batch objects
+  bool looks;                      // for missing workers
+  std::uint64_t calls;             // of `next`
   bool is_in_call;                 // see InCall
   PyObject* metadata;              // of the newest batch, and its plan: they rarely change
   std::uint64_t tensors;
@@ -235,11 +239,18 @@ bool is_interrupted(const Cursor& cursor) {
   return static_cast<bool>(interruption);
 }
 
+// Before a batch is taken, so that a failed start loses none. A loop that never waits would not replace a worker otherwise.
+bool start_missing(Cursor& cursor) {
+  if (!cursor.looks || cursor.calls++ % batches_per_look != 0) return true;
+  return static_cast<bool>(Ref(PyObject_CallMethod(cursor.epoch, "look", nullptr)));
+}
+
 PyObject* next_data(PyObject* self) {
   const Exclusive lock(self);
   Cursor& cursor = *cursor_of(self);
   if (cursor.is_in_call) return PyObject_CallMethod(cursor.epoch, "refuse", "i", FEEDLANE_E_BUSY);
   const InCall in_call(cursor);
+  if (turn_of(loader_of_cursor(cursor)) == cursor.turn && !start_missing(cursor)) return nullptr;
   for (std::int32_t before = FEEDLANE_OK;;) {
     if (turn_of(loader_of_cursor(cursor)) != cursor.turn)
       return PyObject_CallMethod(cursor.epoch, "refuse", "i", FEEDLANE_E_STATE);
@@ -269,9 +280,9 @@ PyObject* new_cursor(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *loader = nullptr, *epoch = nullptr, *read = nullptr, *from_dlpack = nullptr;
   long long timeout_ns = 0;
   unsigned long long held = 0;
-  int is_whole = 0;
-  if (PyArg_ParseTuple(args, "OOOOLKp:Cursor", &loader, &epoch, &read, &from_dlpack, &timeout_ns, &held, &is_whole) ==
-      0)
+  int is_whole = 0, looks = 0;
+  if (PyArg_ParseTuple(args, "OOOOLKp|p:Cursor", &loader, &epoch, &read, &from_dlpack, &timeout_ns, &held, &is_whole,
+                       &looks) == 0)
     return nullptr;
   const Loader* const of = loader_of(loader);
   if (of == nullptr) return nullptr;
@@ -285,6 +296,7 @@ PyObject* new_cursor(PyTypeObject* type, PyObject* args, PyObject*) {
   cursor->held = held;
   cursor->turn = turn_of(*of);
   cursor->is_whole = is_whole != 0;
+  cursor->looks = looks != 0;
   return reinterpret_cast<PyObject*>(cursor);
 }
 
@@ -320,7 +332,8 @@ Py_ssize_t length(PyObject* self) { return PyObject_Length(cursor_of(self)->epoc
 
 PyType_Slot cursor_slots[] = {
     {Py_tp_doc,
-     const_cast<char*>("Cursor(loader, epoch, read, from_dlpack, timeout_ns, held, is_whole): an epoch's batches.\n"
+     const_cast<char*>("Cursor(loader, epoch, read, from_dlpack, timeout_ns, held, is_whole, looks=False): an epoch's\n"
+                       "batches. looks: calls epoch.look() now and then, which starts workers.\n"
                        "epoch: see _Epoch in iteration.py.")},
     {Py_tp_new, reinterpret_cast<void*>(new_cursor)},
     {Py_tp_dealloc, reinterpret_cast<void*>(free_cursor)},

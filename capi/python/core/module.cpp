@@ -84,6 +84,7 @@ PyMethodDef methods[] = {
      "what makes an exception of an error of the library; the class of batches;\n"
      "what is raised for a plan that is none."},
     {"status_text", status_text, METH_O, "status_text(status) -> its meaning in one line"},
+    {"is_stacked", is_stacked_of, METH_O, "is_stacked(samples) -> bool: rows of one array or tensor"},
     {"collate_batch", collate_batch_of, METH_VARARGS,
      "collate_batch(samples, leaves, fallback) -> the plan of samples that come together, its leaves appended.\n"
      "fallback(samples, leaves): of what this doesn't know."},
@@ -146,6 +147,7 @@ constexpr Constant constants[] = {NAMED(ABI),
                                   NAMED(START_FORK),
                                   NAMED(START_THREAD),
                                   NAMED(START_EXTERNAL),
+                                  NAMED(START_HOST),
                                   NAMED(DISPATCH_LEAST_LOADED),
                                   NAMED(DISPATCH_ROUND_ROBIN),
                                   NAMED(SHARE_NONE),

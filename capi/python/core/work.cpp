@@ -133,7 +133,8 @@ class Loop {
         return samples ? collate_batch(samples.get(), leaves, batch_.get()) : Ref();
       }
       Ref samples = at_once(task);
-      if (samples && PyTuple_Check(samples.get()) == 0) samples = Ref(PySequence_List(samples.get()));
+      if (samples && PyTuple_Check(samples.get()) == 0 && !is_stacked(samples.get()))
+        samples = Ref(PySequence_List(samples.get()));
       if (!samples) return {};
       const Py_ssize_t count = PySequence_Size(samples.get());
       if (!counts_ || count == static_cast<Py_ssize_t>(task->count))

@@ -58,6 +58,7 @@ START_SPAWN: int
 START_FORK: int
 START_THREAD: int
 START_EXTERNAL: int
+START_HOST: int
 DISPATCH_LEAST_LOADED: int
 DISPATCH_ROUND_ROBIN: int
 
@@ -155,9 +156,11 @@ class _Glue(Protocol):
 
 # ---- functions ----
 
-def collate_batch(samples: list[Any] | tuple[Any, ...], leaves: list[Any], fallback: Callable[[Any, Any], Plan], /) -> Plan:
-    """Returns the plan of a batch of samples, and appends its leaves to `leaves`. `fallback` makes the plan of samples that
-    this function does not support."""
+def collate_batch(samples: Any, leaves: list[Any], fallback: Callable[[Any, Any], Plan], /) -> Plan:
+    """Returns the plan of a batch of samples, and appends its leaves to `leaves`. samples: a list, a tuple, or what
+    is_stacked accepts. `fallback` makes the plan of samples that this function does not support."""
+def is_stacked(samples: Any, /) -> bool:
+    """Whether this is an array or a tensor whose rows are samples, so that collating them makes the same array."""
 def collate_whole(value: Any, leaves: list[Any], fallback: Callable[[Any, Any], Plan], unusual: type[Exception] | None,
                   /) -> Plan:
     """Returns the plan of a value, unchanged, and appends its leaves to `leaves`. `fallback` makes the plan of a part that this
@@ -422,10 +425,11 @@ class Cursor(Iterator[Any]):
     """Iterates over the batches of the epoch that the loader has begun."""
 
     def __new__(cls, loader: Loader, epoch: _Epoch, read: Callable[[bytes, int], Plan],
-                from_dlpack: Callable[[Any], Any] | None, timeout_ns: int, held: int, is_whole: bool, /) -> Cursor:
+                from_dlpack: Callable[[Any], Any] | None, timeout_ns: int, held: int, is_whole: bool,
+                looks: bool = False, /) -> Cursor:
         """read: builds a plan from a batch's metadata and its number of tensors. from_dlpack: None: arrays are numpy's. timeout_ns:
         the limit for a batch, or FOREVER. held: while this many batches are held, further ones are copied; 0: never. is_whole:
-        yields Batch objects."""
+        yields Batch objects. looks: calls epoch.look() before the first batch and every few batches."""
     def __iter__(self) -> Cursor: ...
     def __next__(self) -> Any:
         """Returns the next batch. Waits for it without the GIL. `epoch` decides what is raised."""

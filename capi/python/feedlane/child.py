@@ -3,6 +3,7 @@
 reap all its children, and a signal never reaches another process that got the same pid."""
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import multiprocessing.process
 import os
@@ -20,9 +21,10 @@ class Child:
 
     code: int | None = None  # how it ended, as Process.exitcode; None: it runs, or was reaped by other code
 
-    def __init__(self, process: Any) -> None:
-        """Raises OSError if no descriptor is free; the process is then killed."""
-        self.process, self.pid, self._has_ended = process, process.pid, False
+    def __init__(self, process: Any, leads_group: bool = False) -> None:
+        """leads_group: its process group is killed when it has ended. Raises OSError if no descriptor is free; the process is then
+        killed."""
+        self.process, self.pid, self._has_ended, self._leads_group = process, process.pid, False, leads_group
         self._popen = getattr(process, "_popen", None)
         self._fd = -1
         try:
@@ -88,6 +90,9 @@ class Child:
 
     def _reap(self) -> int | None:
         try:
+            if self._leads_group and os.waitid(os.P_PIDFD, self._fd, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                with contextlib.suppress(OSError):
+                    os.killpg(self.pid, signal.SIGKILL)  # it is not reaped, so the group is its own
             end = os.waitid(os.P_PIDFD, self._fd, os.WEXITED | os.WNOHANG) if self._fd >= 0 else None
         except ChildProcessError:
             return None

@@ -175,6 +175,8 @@ class Feeder(iteration.Batches):
             self._is_serving = True
         try:
             self._is_serving = self._serve(timeout_ns) != _core.END
+            if not self._is_serving:
+                self._is_over(self._core)
         except errors.FeedlaneError as exception:
             self._raise(exception)
         return not self._is_serving
@@ -224,9 +226,15 @@ class Feeder(iteration.Batches):
         """Waits until something may have happened. Having no consumers, or only evicted ones, is not an error here, because the
         caller waits for a consumer."""
         try:
+            if self._start is not None and self._is_serving:
+                self._start_missing(self._core)
+                timeout_ns = min(timeout_ns, iteration.LOOK_EVERY_NS)
             if self._core.attend(timeout_ns) == _core.AGAIN and self._is_serving and self._core.serve(0) == _core.END:
                 self._is_serving, self._end_untold = False, True
+                self._is_over(self._core)
         except errors.FeedlaneError as exception:
+            if isinstance(exception, errors.PeerDead) and exception.worker < 0 and self._start_missing(self._core):
+                return
             is_of_consumers = exception.argument in ("consumers", "config.consumers", "consumer")
             if not (is_of_consumers and isinstance(exception, (errors.PeerDead, errors.Hung))):
                 self._raise(exception)
@@ -259,5 +267,5 @@ class Feeder(iteration.Batches):
             return
         if not self._core.is_closed and any(consumer.state != "none" for consumer in self._consumers()):
             raise errors.make(_core.E_STATE, "load the state before consumers join")
-        self.close()  # two loaders cannot have the same share_path
+        super().close()  # two loaders cannot have the same share_path
         self._is_serving = self._end_untold = False

@@ -45,6 +45,7 @@ class Batches(observe.Observed):
     _pool: pinned.Pool | None
     _streams: bool  # batches are recorded on torch's current stream
     _is_ours: bool = False  # all workers use this package
+    _was_told_to_stop = False  # an epoch was over, and its workers were told to end
     _start: Callable[[Any], object] | None = None  # starts a worker, where the program does, see _start_missing
     _asleep: awaiting.Asleep | None = None  # of the task in AsyncEpoch
 
@@ -109,7 +110,11 @@ class Batches(observe.Observed):
         """Does the work of `next` without yielding a batch and without waiting. True: `next` does not wait, because a batch, an
         error or the end of the epoch is ready. False: call it again once fileno() is readable. One thread at a time."""
         try:
-            self._start_missing(self._core)
+            if self._start is not None:
+                if self._was_told_to_stop and not self._core.is_closed:
+                    return True
+                if self._core.info()["in_epoch"]:
+                    self._start_missing(self._core)
             return self._core.poll()
         except errors.FeedlaneError as exception:
             self._raise(exception)
@@ -123,11 +128,11 @@ class Batches(observe.Observed):
         core = self._begin()
         awaiting.wake(self)  # a task that waits in the epoch before
         timeout_ns = 0 if not waits else int(self.timeout * 1e9) if self.timeout else _core.FOREVER
-        looks = waits and self._start is not None
-        if looks:
+        looks = self._start is not None
+        if looks and waits:
             timeout_ns = min(timeout_ns, LOOK_EVERY_NS)
-        cursor = _core.Cursor(core, _Epoch(self, core, whole, looks), self._load, from_dlpack,
-                              timeout_ns, 0, whole or self._streams)
+        cursor = _core.Cursor(core, _Epoch(self, core, whole, looks and waits), self._load, from_dlpack,
+                              timeout_ns, 0, whole or self._streams, looks)
         return self._shown(cursor, core) if self.progress else cursor
 
     def _shown(self, cursor: core_module.Cursor, core: core_module.Loader) -> Iterator[Any]:
@@ -152,6 +157,9 @@ class Batches(observe.Observed):
 
     def _stop(self, core: core_module.Loader, turn: int) -> None:
         """The loop has abandoned this epoch."""
+
+    def _is_over(self, core: core_module.Loader) -> None:
+        """The epoch is over."""
 
     @property
     def _load(self) -> Callable[[bytes, int], Plan]:
@@ -210,6 +218,15 @@ class _Epoch:
 
     def end(self) -> None:
         self._ended = True
+        self._loader._is_over(self._core)
+
+    def look(self) -> None:
+        """Starts missing workers, where the program does it."""
+        if not self._ended:
+            try:
+                self._loader._start_missing(self._core)
+            except errors.FeedlaneError as exception:
+                self._loader._raise(exception)
 
     def refuse(self, status: int) -> NoReturn:
         """Raises the error of a `next` that is not allowed now."""

@@ -20,6 +20,7 @@ class _Closed(Protocol):
 
 _Object = TypeVar("_Object", bound=_Closed)
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
+_open_last: weakref.WeakSet[Any] = weakref.WeakSet()
 _iterations: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -35,6 +36,11 @@ def keep(loader: _Object) -> _Object:
     return loader
 
 
+def keep_last(thing: _Closed) -> None:
+    """As keep, for what loaders need until their end."""
+    _open_last.add(thing)
+
+
 def end_at_exit(iteration: _Iteration) -> None:
     """Ends the iteration's workers before the interpreter ends, while the modules that this needs still work."""
     _iterations.add(iteration)
@@ -48,10 +54,10 @@ def _close_all() -> None:
             iteration._shutdown_workers()
         except errors.FeedlaneError:
             pass
-    for loader in list(_open):
+    for loader in [*_open, *_open_last]:
         try:
             loader.close()
-        except errors.FeedlaneError:
+        except (errors.FeedlaneError, OSError):
             pass
     _core.Pool.end_unused()
     _core.end()

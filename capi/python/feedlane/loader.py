@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
-from . import (_core, batch_dataset, dtypes, errors, feeding, inline, iteration, lifetime, maker, order, pinned, policies, program,
-               samplers, shipping, threads, worker as worker_process)
+from . import (_core, batch_dataset, dtypes, errors, feeding, fork_server, forks, inline, iteration, lifetime, maker, order, pinned,
+               placement, policies, program, samplers, shipping, threads, worker as worker_process)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -44,9 +45,12 @@ class Loader(feeding.Feeder):
       pin_memory    a Pool that registers the batches' memory, which needs `fields`; True: CUDA's, for torch's current device. Arrays may
                     be dropped while copies are enqueued (`.to(device, non_blocking=True)`). Their memory is kept for the stream that
                     was torch's current one when the batch arrived, see Batch.record_stream
-      start         "process", or "thread": workers are threads of this process, which share the data set, so it must allow calls from
-                    several threads. Nothing is pickled to start them. They run at the same time on free-threaded Python only. Random
-                    generators are the whole process's: use sample_seed(). A thread can't be killed: if one hangs, see task_timeout,
+      start         how workers start. "forkserver": they are forked from a process that starts with the Loader and imports the
+                    program's modules. They share the pages of large arrays that they do not write. "spawn": each worker imports the
+                    modules itself; for modules that cannot be used after a fork. "fork": they are forked from this process, with the
+                    data set that is there. This is the fastest start, but a lock that another thread holds stays locked in a worker.
+                    "thread": workers are threads of this process, which share the data set, so it must allow calls from several
+                    threads. Nothing is pickled to start them. They run at the same time on free-threaded Python only. Random generators are the whole process's: use sample_seed(). A thread can't be killed: if one hangs, see task_timeout,
                     the others make the remaining batches, and then `next` raises Hung.
                     A function start(place): it starts a process that calls run_worker(place), for example with multiprocessing or
                     subprocess, before it returns. The loader calls it whenever a worker is missing, in the thread that begins an epoch,
@@ -103,7 +107,7 @@ class Loader(feeding.Feeder):
                  share: Literal["every", "deal"] | None = None, consumers: int | None = None,
                  share_path: str | os.PathLike[str] | None = None, share_tail: bool = False,
                  arena_bytes: int = 0, worker_cpus: str | None = None, memory_nodes: str | None = None,
-                 start: Literal["process", "thread"] | Callable[[feeding.Place], object] = "process",
+                 start: Literal["forkserver", "spawn", "fork", "thread"] | Callable[[feeding.Place], object] = "forkserver",
                  worker: Sequence[str | os.PathLike[str]] | None = None, worker_config: bytes = b"",
                  length: int | None = None) -> None:
         """Raises ValueError if an argument is out of its domain or excludes another one, FileNotFoundError if there is no program
@@ -152,16 +156,20 @@ class Loader(feeding.Feeder):
                                    {"sampler": sampler, "batch_sampler": batch_sampler},
                                    {"dataset": dataset, "collate_fn": collate_fn, "worker_init_fn": worker_init_fn,
                                     "substitute": substitute, "retry_on": None if retry_on == (OSError,) else retry_on,
-                                    "start": None if start == "process" else start})
+                                    "start": None if start in ("forkserver", "spawn") else start})
         self._is_ours = self._program is None
-        if callable(start):
-            self._start, kind = start, _core.START_EXTERNAL
-        elif start in ("process", "thread"):
-            kind = _core.START_THREAD if start == "thread" else _core.START_SPAWN
-        else:
-            raise ValueError(f"start={start!r}: must be 'process', 'thread' or a function")
+        if num_workers > 0 and worker_process.is_forked:  # as the library refuses it in workers that it has started
+            shipping.check_main()
+            raise errors.make(_core.E_STATE, "a worker process can't create a loader with workers")
+        self._start = start if callable(start) else None
         if self._start is not None and num_workers < 1:
             raise ValueError(f"num_workers={num_workers}: a function `start` needs 1 or more")
+        kind = _core.START_EXTERNAL if callable(start) else errors.choice("start", start, {
+            "forkserver": _core.START_HOST, "spawn": _core.START_SPAWN, "fork": _core.START_HOST, "thread": _core.START_THREAD})
+        if self._program is not None or num_workers == 0 and kind == _core.START_HOST:
+            kind = _core.START_SPAWN
+        self._forks: fork_server.ForkServer | forks.Forks | None = None
+        self._worker_cpus = worker_cpus
         self._are_threads = kind == _core.START_THREAD
         data: Any = dataset if self._program is None else self._program.dataset
         self._iterable = order.is_iterable(data)
@@ -195,7 +203,7 @@ class Loader(feeding.Feeder):
             retry_backoff_ns=max(int(retry_backoff * 1e9), int(retries > 0)), substitute=substitute is not None, skip_budget=skip_budget,
             trace=errors.whole("trace", trace, 0, 2**64 - 1), world=world, rank=rank, max_batches=max_batches, **shared)
         self._share_path = None if share_path is None else os.fsencode(share_path)
-        self._placement = {"worker_cpus": worker_cpus, "memory_nodes": memory_nodes}
+        self._placement = {"worker_cpus": None if kind == _core.START_HOST else worker_cpus, "memory_nodes": memory_nodes}
         if fields and self._order.says_no_batch_size():
             raise ValueError("with fields, memory is reserved for the largest batch: give the batch sampler an attribute "
                              "batch_size")
@@ -206,7 +214,13 @@ class Loader(feeding.Feeder):
         if self._are_threads:
             threads.check(self._job, num_workers)
         elif num_workers > 0 and self._program is None:
-            self._blob = worker_process.configuration(self._job)
+            if start == "fork":
+                self._forks = forks.Forks(self._job, placement.cpu_lists(worker_cpus))
+                self._start = self._forks.start
+            elif start == "forkserver":
+                self._start_server()
+            else:
+                self._blob = worker_process.configuration(self._job)
         self._next_epoch, self._is_numbered = 0, False
         self._told_epoch = order.epoch_of(dataset)
         self._inline: inline.Inline | None = None
@@ -215,8 +229,17 @@ class Loader(feeding.Feeder):
 
     # ---- life ----
 
+    def _start_server(self) -> None:
+        shipping.check_main()
+        buffers: list[pickle.PickleBuffer] = []
+        blob = worker_process.configuration(self._job, buffers)
+        self._forks = fork_server.ForkServer(blob, buffers, placement.cpu_lists(self._worker_cpus))
+        self._start = self._forks.start
+
     def _create(self, seed: int | None, state: bytes | None = None) -> None:
-        if self.num_workers > 0 and self._program is None and not self._are_threads:
+        if isinstance(self._forks, fork_server.ForkServer) and self._forks.is_closed:
+            self._start_server()
+        if self.num_workers > 0 and self._program is None and not self._are_threads and not isinstance(self._forks, forks.Forks):
             shipping.check_main()
         config = {**self._config, "has_seed": seed is not None, "seed": seed or 0}
         sampler, how = self._order.sampler, {}
@@ -233,8 +256,14 @@ class Loader(feeding.Feeder):
             config, fields=_declare(self._job.fields) if self._job.fields else None, data=data,
             sampler=sampler.handle if sampler is not None else None, pool=self._pool.handle if self._pool is not None else None,
             state=state, name=self.name, share_path=self._share_path, **self._placement, **how)
-        self.close()
+        super().close()
         self._core, self._inline = core, data
+
+    def close(self) -> None:
+        """As in Batches."""
+        super().close()
+        if self._forks is not None:
+            self._forks.close()
 
     # ---- epochs ----
 
@@ -258,7 +287,7 @@ class Loader(feeding.Feeder):
             raise iteration.closed()
         fresh = self._order.start()
         if fresh is not None:
-            self.close()  # it was never used, and memory for two loaders may be missing
+            super().close()  # it was never used, and memory for two loaders may be missing
             self._create(fresh)
         self._tell_epoch()
         if self._inline is not None:
@@ -268,6 +297,7 @@ class Loader(feeding.Feeder):
         except errors.FeedlaneError as exception:
             self._raise(exception)
         self._next_epoch += 1
+        self._was_told_to_stop = False
         if self._are_threads:
             threads.start(self._core, self._job, self.num_workers)
         self._start_missing(self._core)
@@ -326,6 +356,14 @@ class Loader(feeding.Feeder):
         """The loop has abandoned this epoch: workers that are not kept end now, not when the next epoch begins."""
         if turn == core.turn and self.num_workers > 0 and not self.persistent_workers and not core.is_closed:
             core.stop()
+            if self._forks is not None:
+                self._forks.reap()
+
+    def _is_over(self, core: _core.Loader) -> None:
+        """The library ends workers that it has started. It keeps others, unless it is told to stop."""
+        if self._forks is not None:
+            self._stop(core, core.turn)
+            self._was_told_to_stop = True
 
     # ---- state and numbers ----
 
@@ -349,7 +387,7 @@ class Loader(feeding.Feeder):
         try:
             self._create(info["base_seed"], state=blob)
         except (errors.LimitError, errors.OutOfMemory):  # too little for two loaders
-            self.close()
+            super().close()
             self._create(info["base_seed"], state=blob)
         self._order.take_base_seed(info["base_seed"])
         self.set_epoch(info["epoch"] + info["ended"])

@@ -276,7 +276,7 @@ class Maker:
         samples = self.job.dataset.__getitems__(indices)
         if self.job.collate_fn is not None:
             return samples
-        if not isinstance(samples, tuple):
+        if not isinstance(samples, tuple) and not _core.is_stacked(samples):
             samples = list(samples)
         if self.counts and len(samples) != len(indices):
             raise RuntimeError(f"__getitems__ was called with {len(indices)} indices, but returned {len(samples)} samples")

@@ -68,13 +68,13 @@ def start(make: Callable[[Any], Any], arguments: Any, is_forked: bool) -> Any:
 
 
 def _started(process: Any) -> Any:
-    with _stdio_held():
+    with stdio_held():
         process.start()
     return process
 
 
 @contextlib.contextmanager
-def _stdio_held() -> Iterator[None]:
+def stdio_held() -> Iterator[None]:
     """While it is active, each of the descriptors 0, 1 and 2 that was closed is open on /dev/null, also in child processes. Otherwise
     multiprocessing's pipes would get these numbers, and a worker that prints would wait forever if nobody reads the pipe."""
     held: list[int] = []

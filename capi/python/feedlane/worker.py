@@ -2,7 +2,9 @@
 """A worker process: attaches to the trainer that started it and makes batches until the trainer no longer needs it."""
 from __future__ import annotations
 
+import atexit
 import contextlib
+import io
 import multiprocessing.process
 import multiprocessing.spawn
 import multiprocessing.util
@@ -13,26 +15,54 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from . import _core, collate, dtypes, errors, feeding, maker, order, policies, shipping, tree
 
 if TYPE_CHECKING:
     from .records import Indexed, Plan, WorkerSetup
 
+is_forked = False  # this process is a worker that was forked
+_LARGE = 64 << 10  # bytes of an array that is a buffer of its own
 _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from feedlane import worker; worker.main()"
 
 
-def command() -> list[str]:
-    """Returns the command that starts a worker: this interpreter with this package, before any of the user's code is loaded."""
+def command(code: str = _CODE) -> list[str]:
+    """Returns the command that starts a worker: this interpreter with this package, before any of the user's code is loaded. `code`
+    imports the package from sys.argv[1]."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     flags = multiprocessing.util._args_from_interpreter_flags()  # type: ignore[attr-defined]  # a name that typeshed lacks
-    return [os.fsdecode(multiprocessing.spawn.get_executable()), *flags, "-c", _CODE, folder]
+    return [os.fsdecode(multiprocessing.spawn.get_executable()), *flags, "-c", code, folder]
 
 
-def configuration(job: maker.Job) -> bytes:
-    """Returns the bytes that the library passes to every worker. Raises pickle's error for a data set or function that cannot
-    be pickled, with a note on what to do."""
+class _Pickler(pickle.Pickler):
+    """Large arrays and tensors become buffers beside the pickle."""
+
+    def __init__(self, file: io.BytesIO, buffers: list[pickle.PickleBuffer]) -> None:
+        super().__init__(file, 5, buffer_callback=self._is_small)
+        self._buffers = buffers
+
+    def _is_small(self, buffer: pickle.PickleBuffer) -> bool:
+        is_small = buffer.raw().nbytes < _LARGE
+        if not is_small:
+            self._buffers.append(buffer)
+        return is_small
+
+    def reducer_override(self, value: Any) -> Any:
+        if (collate.is_tensor(value) and collate.is_plain(value) and value.is_contiguous() and value.dim() > 0 and
+                value.numel() * value.element_size() >= _LARGE and not value.is_conj() and not value.is_neg()):
+            return _tensor, (value.reshape(-1).view(sys.modules["torch"].uint8).numpy(), value.dtype, tuple(value.shape))
+        return NotImplemented
+
+
+def _tensor(data: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    import torch
+    return torch.from_numpy(data).view(dtype).reshape(shape)
+
+
+def configuration(job: maker.Job, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
+    """Returns the bytes that the library passes to every worker. If `buffers` is a list, large arrays and tensors are appended to it
+    instead. Raises pickle's error for a data set or function that cannot be pickled, with a note on what to do."""
     main = sys.modules["__main__"]
     preparation = {"name": "feedlane worker", "sys_path": list(sys.path), "sys_argv": sys.argv, "dir": os.getcwd(),
                    "authkey": bytes(multiprocessing.process.current_process().authkey)}  # for a manager's proxies
@@ -44,22 +74,36 @@ def configuration(job: maker.Job) -> bytes:
     elif getattr(main, "__file__", None):
         preparation["init_main_from_path"] = os.path.abspath(str(main.__file__))
     try:
-        return pickle.dumps((preparation, pickle.dumps(job)))
+        file = io.BytesIO()
+        (pickle.Pickler(file) if buffers is None else _Pickler(file, buffers)).dump(job)
+        return pickle.dumps((preparation, file.getvalue()))
     except shipping.CANNOT as reason:
         reason.add_note('worker processes get the data set and its functions pickled: define them in a module, or use start="thread"')
         raise
 
 
-def _job(blob: bytes) -> maker.Job:
+_Result = TypeVar("_Result")
+
+
+def prepare(blob: bytes, then: Callable[[bytes], _Result]) -> _Result:
+    """Prepares this process as multiprocessing prepares a spawned one, and returns the result of `then` for the pickled job."""
     preparation, job = pickle.loads(blob)
     process: Any = multiprocessing.process.current_process()
     process._inheriting = True  # lets code that starts processes detect that the main module is being imported
     try:
         multiprocessing.spawn.prepare(preparation)
-        received: maker.Job = pickle.loads(job)
-        return received
+        return then(job)
     finally:
         process._inheriting = False
+
+
+def job_in(blob: bytes, buffers: Iterable[memoryview] | None = None) -> maker.Job:
+    """Returns the job of `configuration`, in a prepared process."""
+
+    def load(job: bytes) -> maker.Job:
+        received: maker.Job = pickle.loads(job, buffers=buffers)
+        return received
+    return prepare(blob, load)
 
 
 def _one_line(reason: BaseException) -> bytes:
@@ -158,7 +202,7 @@ def main() -> None:
     descriptor = _core.Worker.descriptor()
     if descriptor < 0:
         sys.exit("to be started by a trainer")
-    _serve(descriptor, lambda info: _job(info["config"]))
+    serve(descriptor, lambda info: job_in(info["config"]))
 
 
 def worker_main(make: Callable[[bytes], Indexed | Iterable[Any]], *,
@@ -184,7 +228,7 @@ def worker_main(make: Callable[[bytes], Indexed | Iterable[Any]], *,
 
     descriptor = _core.Worker.descriptor()
     if descriptor >= 0:
-        _serve(descriptor, job_of)
+        serve(descriptor, job_of)
         sys.exit()
 
 
@@ -196,19 +240,41 @@ def run_worker(place: feeding.Place | int) -> None:
     AbiError if the Loader's version differs."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if threading.current_thread() is threading.main_thread() else None
     try:
-        _run(place)
+        run_worker_of(place.detach() if isinstance(place, feeding.Place) else errors.whole("place", place, 0, 2**31 - 1),
+                      lambda info: job_in(info["config"]))
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
 
 
-def _run(place: feeding.Place | int) -> None:
+def run_worker_of(descriptor: int, job_of: Callable[[WorkerSetup], maker.Job]) -> None:
+    """As run_worker, with another source of the job."""
     with contextlib.suppress(errors.PeerDead):  # the Loader was closed before this process had started
-        _serve(place.detach() if isinstance(place, feeding.Place) else errors.whole("place", place, 0, 2**31 - 1),
-               lambda info: _job(info["config"]))
+        serve(descriptor, job_of)
 
 
-def _serve(descriptor: int, job_of: Callable[[WorkerSetup], maker.Job]) -> None:
+def run_forked(descriptor: int, job_of: Callable[[WorkerSetup], maker.Job]) -> None:
+    """As run_worker_of, in a forked child. An exception ends the process here: while the worker exists, its end is a death, and
+    afterwards the trainer was told that it leaves."""
+    global is_forked
+    is_forked = True
+    try:
+        run_worker_of(descriptor, job_of)
+    except BaseException as reason:
+        code = reason.code if isinstance(reason, SystemExit) else 1
+        if not isinstance(code, int | None):
+            print(code, file=sys.stderr)
+        if not isinstance(reason, SystemExit):
+            traceback.print_exc()
+        with contextlib.suppress(Exception):
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code & 0xff if isinstance(code, int) else 0 if code is None else 1)
+
+
+def serve(descriptor: int, job_of: Callable[[WorkerSetup], maker.Job]) -> None:
+    """Is a worker until the trainer needs it no longer."""
     worker = _core.Worker(descriptor)
     batches = open_maker(worker, job_of)
     if batches is not None:

@@ -136,6 +136,8 @@ class Asyncio(Case):
     def test_leaving_early_ends_workers_that_are_not_kept(self):
         async def main(loader):
             async for _ in loader:
+                while not all(worker["pid"] for worker in loader.workers()):
+                    loader.poll()  # it learns a worker's number when the worker attaches
                 return watched(self, [worker["pid"] for worker in loader.workers()])
 
         with feedlane.Loader(Numbers(400), 4, num_workers=2) as loader:

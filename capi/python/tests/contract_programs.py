@@ -24,7 +24,9 @@ def pids(kind, loader, iterator):
     """Of the worker processes."""
     if kind == DATALOADER:
         return [process.pid for process in iterator._workers]
-    return [worker["pid"] for worker in loader.workers() if worker["pid"]]
+    while not all(worker["pid"] for worker in loader.workers()):
+        loader.poll()  # it learns a worker's number when the worker attaches
+    return [worker["pid"] for worker in loader.workers()]
 
 
 def print_pids(*of):

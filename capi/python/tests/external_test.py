@@ -195,7 +195,7 @@ class BadInput(unittest.TestCase):
     def test_bad_arguments(self):
         for call, error, text in (
                 (lambda: feedlane.Loader(Numbers(4), start=print), ValueError, "num_workers=0"),
-                (lambda: feedlane.Loader(Numbers(4), num_workers=1, start="remote"), ValueError, "'process', 'thread' or a function"),
+                (lambda: feedlane.Loader(Numbers(4), num_workers=1, start="remote"), ValueError, "'spawn', 'fork', 'thread'"),
                 (lambda: feedlane.Loader(worker=["true"], num_workers=1, start=print), ValueError, "start is not allowed with worker"),
                 (lambda: feedlane.run_worker(-1), ValueError, "place=-1")):
             with self.assertRaisesRegex(error, text):

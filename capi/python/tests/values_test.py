@@ -269,6 +269,26 @@ class Values(Case):
         for make in list, tuple, lambda rows: tuple(str(row) for row in rows), lambda rows: rows * 3, lambda rows: rows[:0]:
             self.same(Odd(make), batch_size=4)
 
+    def test_samples_at_once_as_rows_of_one_array(self):
+        class Rows(Made):
+            def __getitems__(self, indices):
+                return self.make(np.array(indices)[:, None] * 8 + np.arange(6))
+        for make in (lambda rows: rows, lambda rows: rows.astype(np.float32), lambda rows: rows.reshape(-1, 2, 3),
+                     np.asfortranarray, lambda rows: rows[:, ::2], lambda rows: rows[:, :0], lambda rows: rows[:, 0].copy(),
+                     lambda rows: rows[:0], lambda rows: rows.astype(np.complex64), lambda rows: rows > 9,
+                     lambda rows: rows.astype(object), lambda rows: rows.astype(str),
+                     lambda rows: rows.astype(np.uint16),
+                     lambda rows: np.ma.masked_array(rows, rows > 9)):
+            self.same(Rows(make), batch_size=4)
+            self.same(Rows(make), batch_size=4, collate_fn=itself)
+        for make in (lambda rows: rows, lambda rows: rows.float().requires_grad_(), lambda rows: rows.t().contiguous().t(),
+                     lambda rows: rows[:, 0], lambda rows: rows.to_sparse()):
+            self.same(Rows(lambda rows, make=make: list(make(torch.from_numpy(rows)))), batch_size=4)
+        for start in list, torch.Tensor.clone:  # torch's loader refuses a tensor in place of its rows
+            with feedlane.Loader(Rows(lambda rows, start=start: start(torch.from_numpy(rows))), 4, tensors="torch") as loader:
+                rows = torch.cat(list(loader)).tolist()
+                self.assertEqual(rows, [[8 * i + k for k in range(6)] for i in range(loader.stats()["samples"])])
+
     def test_no_method_for_samples_at_once(self):
         class Never(Made):
             __getitems__ = None

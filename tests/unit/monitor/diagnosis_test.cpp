@@ -83,6 +83,31 @@ TEST_CASE("idle workers are not diagnosed as a slow data set, even if their wait
   CHECK(std::string(d.text).find("is unknown") != std::string::npos);
 }
 
+TEST_CASE("if workers work for less time than the trainer waits, the advice is to use none, with the time of a batch") {
+  Run run;
+  run.wait(0.6);
+  run.work(0.2);
+  run.after.stats.batches = 1000;
+  const feedlane_diagnosis d = run.diagnosis();
+  CHECK(d.bound == FEEDLANE_BOUND_PROCESSORS);
+  CHECK(std::string(d.text).find("workers work for 400 us, and the trainer waits for 600 us") != std::string::npos);
+  CHECK(std::string(d.advice).find("num_workers=0): without workers a batch would take about 800 us instead of 1 ms") !=
+        std::string::npos);
+  run.after.stats.batches = 10;  // too few to say so
+  CHECK(std::string(run.diagnosis().advice).find("num_workers=0") == std::string::npos);
+}
+
+TEST_CASE("without workers, the advice is to use some only if batches take long enough") {
+  Run run;
+  run.before.workers.clear();
+  run.after.workers.clear();
+  run.wait(0.9);
+  const auto advice = [&] { return std::string(run.diagnosis().advice); };
+  CHECK(advice().find("set config.workers") != std::string::npos);  // 9 ms
+  run.after.stats.batches = 100'000;
+  CHECK(advice().find("set config.workers") == std::string::npos);  // 9 us
+}
+
 TEST_CASE("one busy worker among idle workers is diagnosed as a slow data set if the trainer waits") {
   Run run;
   run.wait(0.4);

@@ -84,7 +84,7 @@ std::string shortened(const std::string& text, std::size_t most) {
 void say_line(const std::string& text) { fmt::print(stderr, "feedlane: {}\n", printable(text)); }
 
 const char* start_name(std::int32_t start) {
-  static constexpr const char* words[] = {"spawn", "fork", "thread", "external"};
+  static constexpr const char* words[] = {"spawn", "fork", "thread", "external", "host"};
   return word(words, start);
 }
 

@@ -30,7 +30,7 @@ void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   say_line(fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 
-const char* start_name(std::int32_t start);  // "spawn", "fork", "thread", "external"
+const char* start_name(std::int32_t start);  // "spawn", "fork", "thread", "external", "host"
 const char* state_name(std::int32_t state);  // "none", "starting", "opening", "ready", "stopping", "failed"
 using feedlane::bound_name;                 // "nothing", "trainer", "data", "worker", "slots", "starting", "processors"
 std::string error_name(std::int32_t code);  // "E_SAMPLE", or the number

@@ -229,6 +229,12 @@ impl<'a> LoaderBuilder<'a> {
         self
     }
 
+    /// As [`external`](Self::external), for processes that this program starts as soon as it has their descriptors, such as forks.
+    pub fn host(mut self) -> Self {
+        self.config.start = sys::FEEDLANE_START_HOST;
+        self
+    }
+
     /// Workers are forked from this process, inside `begin` and `next`.
     ///
     /// # Safety

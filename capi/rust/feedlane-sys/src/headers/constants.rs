@@ -75,6 +75,7 @@ pub const FEEDLANE_START_SPAWN: i32 = 0;
 pub const FEEDLANE_START_FORK: i32 = 1;
 pub const FEEDLANE_START_THREAD: i32 = 2;
 pub const FEEDLANE_START_EXTERNAL: i32 = 3;
+pub const FEEDLANE_START_HOST: i32 = 4;
 pub const FEEDLANE_PREFETCH_AUTO: i32 = -1;
 pub const FEEDLANE_LAG_BLOCK: i32 = 0;
 pub const FEEDLANE_LAG_EVICT: i32 = 1;
