@@ -15,10 +15,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
 
 from . import _core, errors, lifetime, shipping, worker
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from . import feeding
 
 _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from feedlane import fork_server; fork_server.main()"
+_WORKER_CODE = "import sys; sys.path.insert(0, sys.argv[1]); from feedlane import fork_server; fork_server.work()"
 _PATIENCE_S = 5      # for a worker to end, before it is killed
 _ALIGNMENT = 4096    # of buffers: workers share the pages that they do not write
 _KEPT = 64           # ended workers that are not reaped yet, so that the trainer can read how they have ended
@@ -45,6 +49,7 @@ class ForkServer:
         """blob, buffers: from worker.configuration. cpus: the processors of each worker, reused from the start; empty: all.
         Raises OSError if the process cannot be started."""
         self._cpus, self._reaps = cpus, 0
+        self._was_used = self._is_stuck = False  # a worker was asked for; it did not answer
         with shipping.stdio_held():
             self._memory = os.memfd_create("feedlane fork server")
             _write(self._memory, blob, buffers)
@@ -53,6 +58,7 @@ class ForkServer:
         lifetime.keep_last(self)
 
     def _run(self) -> None:
+        self._was_used = self._is_stuck = False
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen([*worker.command(_CODE), str(theirs.fileno()), str(self._memory)],
@@ -68,6 +74,7 @@ class ForkServer:
             if self._process is not None and self._process.poll() is None:
                 with contextlib.suppress(OSError):
                     socket.send_fds(self._socket, [message], [place.fd], socket.MSG_NOSIGNAL)
+                    self._was_used = True
                     return
             status = self._end()
             if is_last:
@@ -87,7 +94,8 @@ class ForkServer:
             while poll.poll(max(0, end - time.monotonic()) * 1000):
                 answer = self._socket.recv(64, socket.MSG_DONTWAIT)
                 if not answer or int(answer) == self._reaps:
-                    break
+                    return
+            self._is_stuck = True
 
     def close(self) -> None:
         """Called after the end of the workers: ends the server. It cannot be used any more."""
@@ -109,7 +117,7 @@ class ForkServer:
         if process is None:
             return None
         try:
-            process.wait(2 * _PATIENCE_S)
+            process.wait(2 * _PATIENCE_S if self._was_used and not self._is_stuck else 0)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -147,11 +155,12 @@ def _write(memory: int, blob: bytes, buffers: list[pickle.PickleBuffer]) -> None
 
 def _read(memory: int) -> tuple[bytes, list[memoryview]]:
     """Returns the blob and the buffers, which may be written: a page becomes this process's own when it is."""
-    view = memoryview(mmap.mmap(memory, 0, flags=mmap.MAP_PRIVATE))
-    length = int.from_bytes(view[:8], "little")
-    blob, places = pickle.loads(view[8:8 + length])
+    file = mmap.mmap(memory, 0, flags=mmap.MAP_PRIVATE)
+    length = int.from_bytes(file[:8], "little")
+    blob, places = pickle.loads(memoryview(file)[8:8 + length])
     begin = -(-(8 + length) // _ALIGNMENT) * _ALIGNMENT
-    return blob, [view[begin + offset:begin + offset + count] for offset, count in places]
+    # An array as long as the buffer: an object may ask the view that it gets for its owner.
+    return blob, [np.frombuffer(file, np.uint8, count, begin + offset).data for offset, count in places]
 
 
 # ---- forks of the trainer ----
@@ -176,12 +185,33 @@ def main() -> None:
         os.set_inheritable(fd, False)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    with contextlib.suppress(Exception, SystemExit):  # a worker reports it
+    before = _descriptors()
+    with contextlib.suppress(BaseException):  # a worker reports it
         worker.prepare(_read(memory)[0], _import_all)
+    must_execute = threading.active_count() > 1 or not _descriptors() <= before
     gc.collect()
     gc.freeze()  # the collector of a worker does not write to these objects, whose memory then stays shared
-    _Server(socket.socket(fileno=server), memory).serve()
-    os._exit(0)
+    _Server(socket.socket(fileno=server), memory, must_execute).serve()
+    sys.exit()
+
+
+def work() -> None:
+    """Runs a worker that is a new program."""
+    descriptor, memory = (int(word) for word in sys.argv[2:4])
+    for fd in descriptor, memory:
+        os.set_inheritable(fd, False)
+    worker.run_forked(descriptor, lambda _: worker.job_in(*_read(memory)))
+
+
+def _descriptors() -> set[tuple[str, str]]:
+    """The open files, sockets and pipes of this process, but no devices, by number and name."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            name = os.readlink(f"/proc/self/fd/{fd}")
+            if not name.startswith(("/dev/", "/proc/")):
+                found.add((fd, name))
+    return found
 
 
 class _Anything:
@@ -222,8 +252,9 @@ def _import_all(job: bytes) -> None:
 
 
 class _Server:
-    def __init__(self, trainer: socket.socket, memory: int) -> None:
-        self._trainer, self._memory = trainer, memory
+    def __init__(self, trainer: socket.socket, memory: int, must_execute: bool) -> None:
+        """must_execute: modules have made threads or opened files, so each worker is a new program and imports by itself."""
+        self._trainer, self._memory, self._must_execute = trainer, memory, must_execute
         self._poll = select.poll()
         self._poll.register(trainer, select.POLLIN)
         self._parent = os.pidfd_open(os.getppid())  # the socket alone is not enough: a forked child of the trainer may have it open
@@ -308,13 +339,23 @@ class _Server:
             self._poll.register(fd, select.POLLIN)
         return True
 
-    def _work(self, descriptor: int, cpus: set[int]) -> None:
-        """In the child. Ends it, as the interpreter ends: with what atexit has."""
-        os.setpgid(0, 0)
-        for fd in [self._parent, *self._alive]:
-            os.close(fd)
-        self._trainer.close()
-        if cpus:
-            os.sched_setaffinity(0, cpus)
-        worker.run_forked(descriptor, lambda _: worker.job_in(*_read(self._memory)))
-        sys.exit()
+    def _work(self, descriptor: int, cpus: set[int]) -> NoReturn:
+        """In the child."""
+        try:
+            os.setpgid(0, 0)
+            for fd in [self._parent, *self._alive]:
+                os.close(fd)
+            self._trainer.close()
+            if cpus:
+                os.sched_setaffinity(0, cpus)
+            if self._must_execute:
+                for fd in descriptor, self._memory:
+                    os.set_inheritable(fd, True)
+                command = [*worker.command(_WORKER_CODE), str(descriptor), str(self._memory)]
+                os.execv(command[0], command)
+            worker.forget_exits()  # what modules have registered is the server's to do, once
+            worker.run_forked(descriptor, lambda _: worker.job_in(*_read(self._memory)))
+            worker.leave(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)

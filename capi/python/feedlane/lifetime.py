@@ -46,7 +46,6 @@ def end_at_exit(iteration: _Iteration) -> None:
     _iterations.add(iteration)
 
 
-@atexit.register
 def _close_all() -> None:
     """Runs before the interpreter dismantles modules."""
     for iteration in list(_iterations):
@@ -61,3 +60,11 @@ def _close_all() -> None:
             pass
     _core.Pool.end_unused()
     _core.end()
+
+
+def register() -> None:
+    """Lets atexit close what is open, after what is registered later."""
+    atexit.register(_close_all)
+
+
+register()

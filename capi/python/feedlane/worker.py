@@ -14,10 +14,11 @@ import signal
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from . import _core, collate, dtypes, errors, feeding, maker, order, policies, shipping, tree
+from . import _core, collate, dtypes, errors, feeding, lifetime, maker, order, policies, shipping, tree
 
 if TYPE_CHECKING:
     from .records import Indexed, Plan, WorkerSetup
@@ -43,14 +44,16 @@ class _Pickler(pickle.Pickler):
         self._buffers = buffers
 
     def _is_small(self, buffer: pickle.PickleBuffer) -> bool:
-        is_small = buffer.raw().nbytes < _LARGE
+        raw = buffer.raw()
+        is_small = raw.nbytes < _LARGE or raw.readonly  # which is so in the worker too
         if not is_small:
             self._buffers.append(buffer)
         return is_small
 
     def reducer_override(self, value: Any) -> Any:
         if (collate.is_tensor(value) and collate.is_plain(value) and value.is_contiguous() and value.dim() > 0 and
-                value.numel() * value.element_size() >= _LARGE and not value.is_conj() and not value.is_neg()):
+                value.numel() * value.element_size() >= _LARGE and not value.is_conj() and not value.is_neg() and
+                not getattr(value, "__dict__", None) and not value._backward_hooks):
             return _tensor, (value.reshape(-1).view(sys.modules["torch"].uint8).numpy(), value.dtype, tuple(value.shape))
         return NotImplemented
 
@@ -75,7 +78,7 @@ def configuration(job: maker.Job, buffers: list[pickle.PickleBuffer] | None = No
         preparation["init_main_from_path"] = os.path.abspath(str(main.__file__))
     try:
         file = io.BytesIO()
-        (pickle.Pickler(file) if buffers is None else _Pickler(file, buffers)).dump(job)
+        (pickle.Pickler(file, 5) if buffers is None else _Pickler(file, buffers)).dump(job)
         return pickle.dumps((preparation, file.getvalue()))
     except shipping.CANNOT as reason:
         reason.add_note('worker processes get the data set and its functions pickled: define them in a module, or use start="thread"')
@@ -266,11 +269,28 @@ def run_forked(descriptor: int, job_of: Callable[[WorkerSetup], maker.Job]) -> N
             print(code, file=sys.stderr)
         if not isinstance(reason, SystemExit):
             traceback.print_exc()
+        leave(code & 0xff if isinstance(code, int) else 0 if code is None else 1)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this forked child. Runs what it has registered with atexit, and no finalizers of objects that it shares."""
+    with contextlib.suppress(Exception):
+        atexit._run_exitfuncs()
+    for stream in sys.stdout, sys.stderr:
         with contextlib.suppress(Exception):
-            atexit._run_exitfuncs()
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code & 0xff if isinstance(code, int) else 0 if code is None else 1)
+            stream.flush()
+    os._exit(code)
+
+
+def forget_exits() -> None:
+    """In a forked child: the parent's functions of atexit, and its finalizers, do not run here."""
+    atexit._clear()
+    multiprocessing.util._finalizer_registry.clear()  # type: ignore[attr-defined]  # a name that typeshed lacks
+    for one in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        one.detach()
+    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+    atexit.register(multiprocessing.util._exit_function)  # type: ignore[attr-defined]
+    lifetime.register()
 
 
 def serve(descriptor: int, job_of: Callable[[WorkerSetup], maker.Job]) -> None:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loader(start=...): how worker processes start, and what they leave.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python starts_test.py [unittest's arguments]"""
+import importlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -106,6 +108,65 @@ class Nested:
     def __getitem__(self, i):
         feedlane.Loader(Pids(), 4, num_workers=1)
         return i
+
+
+MODULES = {"import_opens": """
+import tempfile, time
+FILE = tempfile.TemporaryFile(buffering=0)
+FILE.write(bytes(range(80)))
+class Rows:
+    def __len__(self):
+        return 80
+    def __getitem__(self, i):
+        FILE.seek(i)
+        time.sleep(0.0005)
+        return FILE.read(1)[0]
+""", "import_threads": """
+import queue, threading
+QUESTIONS, ANSWERS = queue.Queue(), queue.Queue()
+def answer():
+    while True:
+        ANSWERS.put(QUESTIONS.get())
+threading.Thread(target=answer, daemon=True).start()
+class Rows:
+    def __len__(self):
+        return 80
+    def __getitem__(self, i):
+        QUESTIONS.put(i)
+        return ANSWERS.get()
+""", "import_finalizes": """
+import os, tempfile
+FOLDER = tempfile.TemporaryDirectory()
+class Rows:
+    def __len__(self):
+        return 80
+    def __getitem__(self, i):
+        return i if os.path.isdir(FOLDER.name) else -1
+"""}
+
+
+class OwnedBytes(bytearray):
+    """As the documentation of pickle has it for buffers without a copy."""
+
+    def __reduce_ex__(self, _protocol):
+        return type(self)._made, (pickle.PickleBuffer(self),)
+
+    @classmethod
+    def _made(cls, data):
+        with memoryview(data) as view:
+            owner = view.obj
+            return owner if type(owner) is cls else cls(owner)
+
+
+class Owning:
+    def __init__(self):
+        self.bytes = OwnedBytes(100_000)
+
+    def __len__(self):
+        return LENGTH
+
+    def __getitem__(self, i):
+        return len(self.bytes)
 
 
 def in_child(work):
@@ -231,6 +292,35 @@ class Starts(unittest.TestCase):
                 for _ in batches:
                     pass
                 self.assertEqual(loader.stats()["restarts_signal"], 1)
+
+    def test_modules_that_open_files_start_threads_or_have_finalizers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            sys.path.insert(0, folder)
+            self.addCleanup(sys.path.remove, folder)
+            for name, text in MODULES.items():
+                with open(os.path.join(folder, name + ".py"), "w", encoding="ascii") as file:
+                    file.write(text)
+                for start in "forkserver", "spawn":
+                    with self.subTest(name, start=start):
+                        loader = self.loader(start, importlib.import_module(name).Rows(), timeout=DEADLINE_S)
+                        for _ in range(2):
+                            self.assertEqual([int(x) for batch in loader for x in batch], list(range(80)))
+
+    def test_a_buffer_is_its_own_owner(self):
+        for start in "forkserver", "spawn":
+            with self.subTest(start):
+                self.assertEqual({int(x) for batch in self.loader(start, Owning()) for x in batch}, {100_000})
+
+    def test_an_unused_server_is_not_waited_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "import_waits.py"), "w", encoding="ascii") as file:
+                file.write(f"import os, time\nif os.getpid() != {os.getpid()}:\n    time.sleep(1000)\nclass Rows(list):\n    pass\n")
+            sys.path.insert(0, folder)
+            self.addCleanup(sys.path.remove, folder)
+            import import_waits
+            began = time.monotonic()
+            self.loader("forkserver", import_waits.Rows(range(8))).close()
+            self.assertLess(time.monotonic() - began, 5, "it is not waited for")
 
     def test_poll_is_true_when_the_epoch_is_over(self):
         for start in STARTS:
