@@ -363,7 +363,7 @@ class Loader(feeding.Feeder):
         """The library ends workers that it has started. It keeps others, unless it is told to stop."""
         if self._forks is not None:
             self._stop(core, core.turn)
-            self._was_told_to_stop = True
+            self._was_told_to_stop = not self.persistent_workers
 
     # ---- state and numbers ----
 
