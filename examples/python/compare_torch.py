@@ -149,6 +149,8 @@ def measure(torch, kind, size, batches, workers, rounds, command):
             if number == 0:  # the workers start
                 for loader in loaders.values():
                     epoch(loader, [])
+                while not all(worker["pid"] for worker in ours.workers()):
+                    ours.poll()  # it learns a worker's number when the worker attaches
                 pids = {"torch": [worker.pid for worker in theirs._iterator._workers], "in_place": [],
                         "feedlane": [worker["pid"] for worker in ours.workers()]}
                 continue

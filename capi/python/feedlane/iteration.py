@@ -190,7 +190,8 @@ class Batches(observe.Observed):
         return self._core.stats()
 
     def workers(self) -> list[WorkerStats]:
-        """Returns a dict for each worker: see feedlane_worker_stats in feedlane.h."""
+        """Returns a dict for each worker: see feedlane_worker_stats in feedlane.h. The pid of a forked worker is 0 until it has
+        attached and the loop has called next or poll since."""
         return observe.workers_of(self._core)
 
     def events(self) -> list[Event]:

@@ -89,8 +89,9 @@ class Spawned(Case):
                     os.kill(int(pids[0]), signal.SIGKILL)
             self.assertEqual(received, expected)
         loader.close()
-        ends = self.ends()  # a dead worker is replaced at once only if the loop waits
-        self.assertEqual((ends.count(-signal.SIGKILL), set(ends)), (2, {-signal.SIGKILL, 0}))
+        ends = self.ends()
+        self.assertGreaterEqual(ends.count(-signal.SIGKILL), 2)  # close kills a replacement that is opening its data set
+        self.assertEqual(set(ends), {-signal.SIGKILL, 0})
         self.assertGreater(len(ends), 2)
 
     def test_all_workers_killed_at_once(self):

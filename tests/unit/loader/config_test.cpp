@@ -134,7 +134,7 @@ TEST_CASE("every refusal names its argument, the number found and the number nee
            {2, "config.sampler", 0, 1, [](Given& g) { g.has_sampler = false; }},
            {2, "config.dataset", 0, 1, [](Given& g) { g.config.start = FEEDLANE_START_FORK; }},
            {2, "config.start", -1, 0, [](Given& g) { g.config.start = -1; }},
-           {2, "config.start", 4, 3, [](Given& g) { g.config.start = 4; }},
+           {2, "config.start", 5, 4, [](Given& g) { g.config.start = 5; }},
            {0, "config.dataset", 0, 1, [](Given& g) { g.config.dataset = nullptr; }},
            {0, "config.dataset", 0, 1, [](Given& g) { g.dataset.get = nullptr; }},
            {0, "config.prefetch_factor", 2, 0, [](Given& g) { g.config.prefetch_factor = 2; }},
