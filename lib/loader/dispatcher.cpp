@@ -105,7 +105,7 @@ bool Dispatcher::is_overdue() {
 
 namespace {
 
-// External workers get no tasks before they attach, because they may never attach.
+// Before it attaches, a worker gets tasks only if it is due: others may never attach.
 bool can_take(const Member& m, std::uint32_t prefetch_factor) {
   const supervisor::TaskRing& tasks = m.peer.tasks();
   return m.peer.is_live() && (m.peer.has_attached() || m.is_due) && tasks.unfinished() < prefetch_factor &&

@@ -89,11 +89,13 @@ class Child:
         self._close()
 
     def _reap(self) -> int | None:
+        if self._fd < 0:
+            return None
         try:
             if self._leads_group and os.waitid(os.P_PIDFD, self._fd, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 with contextlib.suppress(OSError):
                     os.killpg(self.pid, signal.SIGKILL)  # it is not reaped, so the group is its own
-            end = os.waitid(os.P_PIDFD, self._fd, os.WEXITED | os.WNOHANG) if self._fd >= 0 else None
+            end = os.waitid(os.P_PIDFD, self._fd, os.WEXITED | os.WNOHANG)
         except ChildProcessError:
             return None
         if end is None:

@@ -49,7 +49,6 @@ class ForkServer:
         """blob, buffers: from worker.configuration. cpus: the processors of each worker, reused from the start; empty: all.
         Raises OSError if the process cannot be started."""
         self._cpus, self._reaps = cpus, 0
-        self._was_used = self._is_stuck = False  # a worker was asked for; it did not answer
         with shipping.stdio_held():
             self._memory = os.memfd_create("feedlane fork server")
             _write(self._memory, blob, buffers)
@@ -58,7 +57,8 @@ class ForkServer:
         lifetime.keep_last(self)
 
     def _run(self) -> None:
-        self._was_used = self._is_stuck = False
+        self._was_used = False  # a worker was requested
+        self._is_stuck = False  # it has not answered in time
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen([*worker.command(_CODE), str(theirs.fileno()), str(self._memory)],
@@ -124,7 +124,7 @@ class ForkServer:
         return process.returncode
 
     def forget(self) -> None:
-        """Called in a forked child: the server must see the end of its own trainer, and is not the child's to end."""
+        """Called in a forked child of the trainer, which neither uses nor ends the server."""
         self._socket.close()
         process, self._process = self._process, None
         if process is not None:
@@ -139,13 +139,17 @@ class ForkServer:
 
 # ---- the memory: the length of a pickled (blob, [(offset, bytes) of each buffer]), this pickle, and the buffers ----
 
+def _aligned(count: int) -> int:
+    return -(-count // _ALIGNMENT) * _ALIGNMENT
+
+
 def _write(memory: int, blob: bytes, buffers: list[pickle.PickleBuffer]) -> None:
     views, places, end = [buffer.raw() for buffer in buffers], [], 0
     for view in views:
         places.append((end, view.nbytes))
-        end += -(-view.nbytes // _ALIGNMENT) * _ALIGNMENT
+        end += _aligned(view.nbytes)
     head = pickle.dumps((blob, places))
-    begin = -(-(8 + len(head)) // _ALIGNMENT) * _ALIGNMENT
+    begin = _aligned(8 + len(head))
     os.ftruncate(memory, begin + end)
     with mmap.mmap(memory, begin + end) as file:
         file[:8 + len(head)] = len(head).to_bytes(8, "little") + head
@@ -158,7 +162,7 @@ def _read(memory: int) -> tuple[bytes, list[memoryview]]:
     file = mmap.mmap(memory, 0, flags=mmap.MAP_PRIVATE)
     length = int.from_bytes(file[:8], "little")
     blob, places = pickle.loads(memoryview(file)[8:8 + length])
-    begin = -(-(8 + length) // _ALIGNMENT) * _ALIGNMENT
+    begin = _aligned(8 + length)
     # An array as long as the buffer: an object may ask the view that it gets for its owner.
     return blob, [np.frombuffer(file, np.uint8, count, begin + offset).data for offset, count in places]
 
@@ -289,7 +293,7 @@ class _Server:
         del self._ended[:count]
 
     def _end_all(self) -> None:
-        """Waits for the workers, which have been told to end or whose trainer has ended, and kills those that do not end."""
+        """Waits until all workers have ended. Kills those that do not end in time."""
         end, number = time.monotonic() + _PATIENCE_S, signal.SIGTERM
         poll = select.poll()
         for fd in self._alive:
@@ -306,7 +310,7 @@ class _Server:
         self._reap(len(self._ended))
 
     def _obey(self) -> bool:
-        """Does what the trainer wants: forks a worker, or reaps those that have ended. Returns False at the end of its messages."""
+        """Handles a message of the trainer. Returns False if the server must end."""
         try:
             message, fds, _, _ = socket.recv_fds(self._trainer, 1 << 16, 1)
         except OSError:

@@ -360,7 +360,7 @@ class Loader(feeding.Feeder):
                 self._forks.reap()
 
     def _is_over(self, core: _core.Loader) -> None:
-        """The library ends workers that it has started. It keeps others, unless it is told to stop."""
+        """Ends forked workers that are not kept: for the library they are external, and it keeps these until stop."""
         if self._forks is not None:
             self._stop(core, core.turn)
             self._was_told_to_stop = not self.persistent_workers

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .records import Indexed, Plan, WorkerSetup
 
 is_forked = False  # this process is a worker that was forked
-_LARGE = 64 << 10  # bytes of an array that is a buffer of its own
+_LARGE = 64 << 10  # bytes from which an array is pickled out of band
 _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from feedlane import worker; worker.main()"
 
 
@@ -37,7 +37,7 @@ def command(code: str = _CODE) -> list[str]:
 
 
 class _Pickler(pickle.Pickler):
-    """Large arrays and tensors become buffers beside the pickle."""
+    """Pickles large arrays and tensors out of band."""
 
     def __init__(self, file: io.BytesIO, buffers: list[pickle.PickleBuffer]) -> None:
         super().__init__(file, 5, buffer_callback=self._is_small)
