@@ -94,7 +94,7 @@ int32_t call_arena(feedlane_arena* a, feedlane_error* err, F&& f) noexcept {
   return call_any(a, "a", err, [&](Error& error) {
     if (a->arena == nullptr) return error.fail(FEEDLANE_E_STATE, "the handle is not of an arena");
     const Status s = f(*a->arena->member, *current, error);
-    return s == FEEDLANE_INTERRUPTED && a->is_closed() ? refuse_closed(error) : s;
+    return s == FEEDLANE_INTERRUPTED && a->is_closed() ? refuse_closed(*a, error) : s;
   });
 }
 

@@ -88,7 +88,8 @@ inline Status check_path(const char* path, const char* argument, Error& error) {
 }
 
 // The base of all handles: which process and how many owners have it, whether it was closed, and whether a thread is in
-// an exclusive call.
+// an exclusive call. Each type of handle defines noun(),
+// its name in error texts.
 struct Handle {
   static constexpr std::uint32_t in_call = 1;
   static constexpr std::uint32_t closed = 2;
@@ -118,12 +119,20 @@ inline Status refuse_null(Error& error, const char* argument) {
   return error.refuse(FEEDLANE_E_ARGUMENT, argument, 0, 1, "{} is NULL", argument);
 }
 
-inline Status refuse_closed(Error& error) { return error.fail(FEEDLANE_E_STATE, "the handle was closed"); }
+template <class H>
+Status refuse_closed(const H& handle, Error& error) {
+  return error.fail(FEEDLANE_E_STATE, "the {} was closed", handle.noun());
+}
+template <class H>
+Status refuse_foreign(const H& handle, Error& error) {
+  return error.fail(FEEDLANE_E_FORKED, "the {} belongs to the parent process", handle.noun());
+}
 
-inline Status check_handle(const Handle* handle, const char* argument, Error& error) {
+template <class H>
+Status check_handle(const H* handle, const char* argument, Error& error) {
   if (handle == nullptr) return refuse_null(error, argument);
-  if (handle->stamp.is_foreign()) return error.fail(FEEDLANE_E_FORKED, "the handle belongs to the parent process");
-  if (handle->is_closed()) return refuse_closed(error);
+  if (handle->stamp.is_foreign()) return refuse_foreign(*handle, error);
+  if (handle->is_closed()) return refuse_closed(*handle, error);
   return FEEDLANE_OK;
 }
 
@@ -195,11 +204,11 @@ int32_t call_guarded(H* handle, const char* argument, feedlane_error* err, F&& f
   Status s = check_handle(handle, argument, error);
   if (s == FEEDLANE_OK) {
     if (!Guard::enter(*handle)) {
-      s = handle->is_closed() ? refuse_closed(error)  // and another thread is about to end it
+      s = handle->is_closed() ? refuse_closed(*handle, error)  // and another thread is about to end it
                               : error.fail(FEEDLANE_E_BUSY, "another thread is in a call on this handle");
     } else {
-      s = handle->is_closed() ? refuse_closed(error) : shield(error, f);
-      if (s == FEEDLANE_INTERRUPTED && handle->is_closed()) s = refuse_closed(error);
+      s = handle->is_closed() ? refuse_closed(*handle, error) : shield(error, f);
+      if (s == FEEDLANE_INTERRUPTED && handle->is_closed()) s = refuse_closed(*handle, error);
       leave(*handle);
     }
   }

@@ -22,6 +22,7 @@ struct feedlane_loader : feedlane::capi::Handle, feedlane::lending::Life {
   feedlane::sharing::Consumer* consumer = nullptr;
   feedlane::capi::ArenaSource* arena = nullptr;
 
+  [[nodiscard]] const char* noun() const { return arena != nullptr ? "arena" : "loader"; }
   void wake() { source->close(); }
   void end_what_was_begun() noexcept { source->ask_to_end(); }
 };
@@ -64,7 +65,7 @@ inline Status check_batches(const feedlane_loader* l) {
 inline Status check_batches(const feedlane_loader* l, Error& error) {
   if (l == nullptr) return refuse_null(error, "l");
   const Status s = check_batches(l);
-  return s == FEEDLANE_OK ? s : error.fail(s, "the handle belongs to the parent process");
+  return s == FEEDLANE_OK ? s : refuse_foreign(*l, error);
 }
 
 }  // namespace feedlane::capi

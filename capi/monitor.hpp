@@ -9,6 +9,8 @@
 #include "monitor/monitor.hpp"
 
 struct feedlane_monitor : feedlane::capi::Handle {
+  static const char* noun() { return "monitor"; }
+
   std::unique_ptr<feedlane::monitor::Monitor> remote;  // for a loader of another process
   feedlane_loader* local = nullptr;                    // or for a loader of this process, with one count of its life
 

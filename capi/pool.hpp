@@ -8,6 +8,8 @@
 #include "pinned/pool.hpp"
 
 struct feedlane_pool : feedlane::capi::Handle {
+  static const char* noun() { return "pool"; }
+
   std::unique_ptr<feedlane::pinned::Pool> pool;
 };
 

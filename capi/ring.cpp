@@ -10,11 +10,15 @@ using namespace feedlane;
 using namespace feedlane::capi;
 
 struct feedlane_rx : MessageHandle {
+  static const char* noun() { return "receiver"; }
+
   channel::Receiver receiver;
 
   void wake() { receiver.close(); }
 };
 struct feedlane_tx : MessageHandle {
+  static const char* noun() { return "sender"; }
+
   std::unique_ptr<channel::Sender> sender;
 
   void wake() { sender->close(); }

@@ -6,6 +6,8 @@
 #include "sampler/sampler.hpp"
 
 struct feedlane_sampler : feedlane::capi::Handle {
+  static const char* noun() { return "sampler"; }
+
   std::unique_ptr<feedlane::sampler::Sampler> sampler;
 
   void wake() {}

@@ -14,6 +14,8 @@
 #include "worker/worker.hpp"
 
 struct feedlane_worker : feedlane::capi::Handle {
+  static const char* noun() { return "worker"; }
+
   feedlane::lending::Life* owner = nullptr;  // set for a thread of the trainer's process
   std::unique_ptr<feedlane::worker::Worker> worker;
   std::vector<std::int64_t> ahead;  // feedlane_ahead.indices of the newest call

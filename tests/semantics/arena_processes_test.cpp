@@ -160,7 +160,7 @@ TEST_CASE("after destroy no other thread writes to what it has passed to a call"
     CHECK(feedlane_arena_destroy(&a) == FEEDLANE_OK);
     CHECK(::mprotect(memory, 8192, PROT_READ) == 0);  // a write would end this program
     for (std::thread& t : all) t.join();
-    for (std::uint64_t i = 0; i < threads; i++) CHECK(std::string(errors[i].text) == "the handle was closed");
+    for (std::uint64_t i = 0; i < threads; i++) CHECK(std::string(errors[i].text) == "the arena was closed");
     (void)::munmap(memory, 8192);
   }
 }
