@@ -16,6 +16,8 @@ using State = Entry::State;
 void Dispatcher::use(Order& order) {
   order_ = &order;
   to_ring_.resize(config_.workers);
+  if (config_.workers != 0) engagement_.use(config_.workers, memory_.segments.trainer_block()->engaged);
+  binds_ = config_.round_robin || order.has_shards();
 }
 
 // ---- drawing ----
@@ -67,9 +69,12 @@ Status Dispatcher::dispatch(Error& error) {
   return s;
 }
 
-void Dispatcher::feed() {
+void Dispatcher::feed(bool may_hold) {
+  may_hold_ = may_hold;
   Error error;
-  if (dispatch(error) != FEEDLANE_OK) sampler_error_ = std::move(error);
+  const Status s = dispatch(error);
+  may_hold_ = false;
+  if (s != FEEDLANE_OK) sampler_error_ = std::move(error);
 }
 
 void Dispatcher::abandon_epoch(bool has_workers, Staging* staging) {
@@ -114,6 +119,17 @@ bool can_take(const Member& m, std::uint32_t prefetch_factor) {
 
 }  // namespace
 
+void Dispatcher::engage_all() {
+  if (engagement_.choose_all(roster_)) send_pending();
+}
+
+// Whether a task that is bound to no worker may go to this one now.
+bool Dispatcher::is_candidate(const Entry& entry, std::uint32_t w) const {
+  const Member& m = roster_.at(w);
+  return can_take(m, prefetch_.per_worker()) && (w < engagement_.workers() || entry.avoid != Entry::anyone) &&
+         !(holds_ && m.peer.tasks().is_asleep());
+}
+
 // Returns the worker with the fewest unfinished tasks that has room; equals take turns. A worker that is still starting
 // gets tasks only while no worker is ready, because the start may take long.
 std::uint32_t Dispatcher::choose_worker(const Entry& entry) {
@@ -130,7 +146,7 @@ std::uint32_t Dispatcher::choose_worker(const Entry& entry) {
   for (std::uint32_t i = 1; i <= roster_.size(); i++) {
     const std::uint32_t w = (last_chosen_ + i) % roster_.size();
     any_ready = any_ready || roster_.at(w).is_ready();
-    if (can_take(roster_.at(w), prefetch_.per_worker()) && (best == Entry::anyone || rank(w) < rank(best))) best = w;
+    if (is_candidate(entry, w) && (best == Entry::anyone || rank(w) < rank(best))) best = w;
   }
   if (best == Entry::anyone || (any_ready && !roster_.at(best).is_ready())) return Entry::anyone;
   return last_chosen_ = best;
@@ -138,11 +154,23 @@ std::uint32_t Dispatcher::choose_worker(const Entry& entry) {
 
 void Dispatcher::assign_pending() {
   if (ledger_.pending() == 0) return;
+  if (!binds_) engagement_.choose(stamps_.pace(), stamps_.now_ns(), roster_);
+  send_pending();
+}
+
+void Dispatcher::send_pending() {
+  holds_ = may_hold_ && !binds_ && stamps_.pace().is_short() && 2 * ledger_.pending() <= prefetch_.window();
   slot_error_.code = FEEDLANE_OK;
+  bool is_full = false;
   ledger_.for_each_pending([&](const Entry& entry) {
     if (order_->settle(entry, ledger_)) return;
+    const bool is_free = entry.home == Entry::anyone && entry.avoid == Entry::anyone;
+    if (is_free && is_full) return;
     const std::uint32_t w = choose_worker(entry);
-    if (w == Entry::anyone) return;
+    if (w == Entry::anyone) {
+      is_full = is_full || is_free;
+      return;
+    }
     if (memory_.slot_memory.restore(entry.slot, slot_error_) != FEEDLANE_OK) return;  // it stays pending; `next` tells
     supervisor::TaskRing& tasks = roster_.at(w).peer.tasks();
     const std::uint64_t id = ledger_.send(entry.slot, w);
@@ -181,7 +209,9 @@ bool is_idle(const Member& m) {
 // sends them again. With round-robin dispatch each batch waits for its own worker.
 void Dispatcher::balance() {
   const auto members = roster_.members();
-  if (config_.round_robin || ledger_.pending() != 0 || members.size() < 2) return;
+  if (config_.round_robin || ledger_.pending() != 0 || members.size() < 2 || engagement_.workers() < members.size())
+    return;
+  if (may_hold_ && stamps_.pace().is_short()) return;
   if (std::none_of(members.begin(), members.end(), is_idle)) return;
   const auto has_less = [](const Member& a, const Member& b) { return waiting_tasks(a) < waiting_tasks(b); };
   const auto most =

@@ -16,6 +16,7 @@
 
 #include "base/error.hpp"
 #include "loader/config.hpp"
+#include "loader/engagement.hpp"
 #include "loader/failure.hpp"
 #include "loader/ledger.hpp"
 #include "loader/memory.hpp"
@@ -68,14 +69,20 @@ class Dispatcher {
   // Whether an epoch has begun; false again if it ends early. Nothing is drawn before it begins.
   void set_begun(bool has_begun) { has_begun_ = has_begun; }
   [[nodiscard]] bool has_begun() const { return has_begun_; }
-  // Draws and sends as many batches as the window allows. Returns an error of the sampler.
+  // Draws as many batches as the window allows, and sends them. Returns an error of the sampler.
   Status dispatch(Error& error);
   // Like `dispatch`, but keeps the sampler's error. `next` returns it when nothing is left to yield before it.
-  void feed();
+  // may_hold: short tasks that would have to wake a worker wait until there are many, or until a call without may_hold.
+  void feed(bool may_hold = false);
   // At the start of an epoch: tells the order again which workers are stuck.
   void restate_stuck();
   // Gives up the epoch's batches. A batch that was sent keeps its slot busy until its worker answers or dies.
   void abandon_epoch(bool has_workers, Staging* staging);
+
+  // How many workers get tasks that are bound to none.
+  [[nodiscard]] std::uint32_t engaged() const { return engagement_.workers(); }
+  // The trainer is about to sleep: whatever is pending is sent, to any worker.
+  void engage_all();
 
   // ---- queries of `next` ----
 
@@ -128,6 +135,8 @@ class Dispatcher {
   [[nodiscard]] bool can_draw() const;
   bool take_slot(std::uint32_t& slot);
   void assign_pending();
+  void send_pending();
+  [[nodiscard]] bool is_candidate(const Entry& entry, std::uint32_t worker) const;
   [[nodiscard]] std::uint32_t choose_worker(const Entry& entry);  // Entry::anyone: none
   void balance();
   bool take_back_from(std::uint32_t worker);
@@ -153,6 +162,10 @@ class Dispatcher {
   Error sampler_error_;  // not reported yet
   Error slot_error_;     // not reported yet
   std::uint32_t last_chosen_ = 0;
+  Engagement engagement_;
+  bool binds_ = false;                    // each batch has its worker
+  bool may_hold_ = false;                 // see feed
+  bool holds_ = false;                    // no task wakes a worker now
   std::uint64_t looked_at_ = 0;           // the next task's id at the last look: see is_overdue
   bool any_stranded_ = false;             // a stuck worker has a batch, and no slot was free to continue it
   std::uint32_t free_when_stranded_ = 0;  // free slots at the last try

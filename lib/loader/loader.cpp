@@ -164,7 +164,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
       const Status s = delivery_.yield(out, error);
       if (order_->is_cut()) dispatcher_.abandon_epoch(true, delivery_.staging());
       try {
-        dispatcher_.feed();
+        dispatcher_.feed(true);
       } catch (const std::bad_alloc&) {  // what is yielded is more than what is to come: the next call tries again
       }
       return s;
@@ -264,7 +264,11 @@ Status Loader::wait(os::Deadline deadline, bool wants_batch, Error& error) {
   const auto has_work = [this] { return has_wake_up_work(); };
   const bool has_begun = dispatcher_.has_begun();
   // Spinning doesn't notice a sampler's descriptor.
-  if (has_begun && !dispatcher_.is_left_to_sampler() && waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
+  if (has_begun && !dispatcher_.is_left_to_sampler()) {
+    waiter_.expect(dispatcher_.engaged() + 1);
+    if (waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
+    dispatcher_.engage_all();
+  }
   os::Deadline first = os::Deadline::never();
   // Checks what another thread may have changed since the call of `obstacle`: if a stream's release ended before the
   // flag was set, it did not ring. With an outlet, `obstacle` has asked it for slots, and they come back as its work.
@@ -323,6 +327,10 @@ Status Loader::poll(Error& error) {
 Status Loader::arm(Error& error) {
   if (crew_.size() == 0) return dispatcher_.has_begun() && inline_.has_news() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   crew_.look();
+  if (dispatcher_.has_begun()) {  // what `next` held back
+    dispatcher_.feed();
+    dispatcher_.engage_all();
+  }
   const bool wants_batches = outlet_ == nullptr || outlet_->wants_batches();
   // Before the deadlines are computed, because this check may find a shortage, which gives the outlet a deadline.
   if (outlet_ != nullptr && wants_batches && has_news()) {

@@ -82,8 +82,10 @@ void Stamps::on_result(std::uint32_t slot, std::uint64_t begun_ns, std::uint64_t
   const auto now = static_cast<std::uint64_t>(now_ns_);
   const std::uint64_t begun = std::clamp(begun_ns, std::min(read(record.dispatched_ns), now), now);
   write(record.begun_ns, begun);
-  write(record.committed_ns, std::clamp(committed_ns, begun, now));
+  const std::uint64_t committed = std::clamp(committed_ns, begun, now);
+  write(record.committed_ns, committed);
   write(record.swept_ns, now);
+  pace_.on_result(committed - begun, now_ns_);
 }
 
 Stamps::Exposure Stamps::on_yield(std::uint32_t slot, const Yielded& yielded) {

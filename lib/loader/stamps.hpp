@@ -8,6 +8,7 @@
 
 #include "feedlane/batch.h"
 #include "loader/ledger.hpp"
+#include "loader/pace.hpp"
 #include "monitor/records.hpp"
 #include "shm/segment.hpp"
 
@@ -20,6 +21,9 @@ class Stamps {
 
   // Reads the clock. All stamps until the next tick use this time.
   std::int64_t tick();
+  [[nodiscard]] std::int64_t now_ns() const { return now_ns_; }
+  // Of the workers' results.
+  [[nodiscard]] const Pace& pace() const { return pace_; }
 
   // ---- a batch ----
 
@@ -90,6 +94,7 @@ class Stamps {
   const shm::Segments* segments_ = nullptr;
   shm::LoaderCounters* counters_ = nullptr;
   monitor::TraceWriter trace_;
+  Pace pace_;
   std::int64_t now_ns_ = 0;
   std::int64_t since_ns_ = 0;     // when the current wait began; 0: no wait
   std::int64_t waited_ns_ = 0;    // in total

@@ -33,7 +33,14 @@ class Spin {
   static constexpr std::int64_t most_ns = 100'000;
 
   // `parties`: how many threads and processes may run at once.
-  explicit Spin(std::uint32_t parties = 2) : can_ever_(static_cast<std::uint32_t>(::get_nprocs()) >= parties) {}
+  explicit Spin(std::uint32_t parties = 2)
+      : processors_(static_cast<std::uint32_t>(::get_nprocs())), can_ever_(processors_ >= parties) {}
+  // From now on so many parties may run at once.
+  void expect(std::uint32_t parties) {
+    if (can_ever_ == (processors_ >= parties)) return;
+    can_ever_ = !can_ever_;
+    patience_ns_ = can_ever_ ? most_ns : 0;
+  }
 
   // True if `ready` became true before the time limit or `deadline` had passed.
   template <class F>
@@ -71,6 +78,7 @@ class Spin {
     return true;
   }
 
+  std::uint32_t processors_;
   bool can_ever_;
   std::int64_t patience_ns_ = can_ever_ ? most_ns : 0;
   int rested_ = 0;

@@ -36,7 +36,7 @@ class Waiter {
     has_flag_ = true;
   }
   // Afterwards there are so many parties.
-  void expect(std::uint32_t parties) { spin_ = Spin(parties); }
+  void expect(std::uint32_t parties) { spin_.expect(parties); }
   [[nodiscard]] os::Poller& poller() { return poller_; }
   [[nodiscard]] int fd() const { return poller_.fd(); }
   [[nodiscard]] FencedBy fenced_by() const { return sleeper_.fenced_by(); }

@@ -111,9 +111,10 @@ struct TrainerBlock {
   // Incremented after memory beyond the reserved part of a slot was given back to the system. Memory that a worker had
   // reserved there may be gone.
   Word64 given_back;
+  Word64 engaged;  // workers that tasks are sent to now; only decides whether a worker spins before it sleeps
 };
 static_assert(sizeof(TrainerBlock) == 256 && offsetof(TrainerBlock, abandon_before) == 128 &&
-              offsetof(TrainerBlock, given_back) == 136);
+              offsetof(TrainerBlock, given_back) == 136 && offsetof(TrainerBlock, engaged) == 144);
 
 // control: counters for statistics and monitors. One thread of the loader at a time writes all words but the last. Any
 // thread of the trainer that releases a batch writes the last word.
@@ -407,6 +408,7 @@ constexpr std::uint64_t layout_hash = [] {
                                    offsetof(Geometry, trace_records),
                                    offsetof(Geometry, rank),
                                    offsetof(TrainerBlock, given_back),
+                                   offsetof(TrainerBlock, engaged),
                                    offsetof(SampleRecord, text),
                                    offsetof(WorkerRow, begun_through),
                                    offsetof(WorkerRow, wait_ns),

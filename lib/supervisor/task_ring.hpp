@@ -28,6 +28,8 @@ class TaskRing {
   void send(const shm::TaskMessage& message);
   [[nodiscard]] bool has_room() const { return unfinished_ + revoked_.size() < capacity_; }
   void ring_doorbell() const { (void)bell_.ring(); }
+  // Whether a task would have to wake it. Relaxed: a hint; `ring_doorbell` decides.
+  [[nodiscard]] bool is_asleep() const { return row_->sleeping.load(std::memory_order_relaxed) != 0; }
   // Number of tasks that were sent to this generation and neither answered nor revoked.
   [[nodiscard]] std::uint32_t unfinished() const { return unfinished_; }
   void count_answer() { unfinished_--; }

@@ -283,6 +283,8 @@ Status Worker::next(std::int64_t timeout_ns, const feedlane_task** task, Error& 
 
 Status Worker::sleep(os::Deadline deadline, Error& error) {
   const auto has_work = [this] { return tasks_.peek(1) != 0 || is_done(); };
+  // Relaxed: only decides whether spinning pays.
+  waiter_.expect(static_cast<std::uint32_t>(segments_->trainer_block()->engaged.load(std::memory_order_relaxed)) + 1);
   if (waiter_.spin(deadline, has_work)) return FEEDLANE_OK;
   return waiter_.sleep_until(
       deadline, has_work, [this](const os::Poller::Event& event) { handle(event); }, error);

@@ -26,5 +26,7 @@ Report cpp(const Options& options);
 Report reads(const Options& options);
 // One loader for several consumers, compared with one loader for each.
 Report sharing(const Options& options);
+// Batches that take processor time, with up to 32 workers, compared with processes that hand nothing over.
+Report work(const Options& options);
 
 }  // namespace compare

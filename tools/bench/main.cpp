@@ -28,6 +28,7 @@ constexpr Measurement measurements[] = {
     {"cpp", "Access rows, tensors and DLPack through the C++ interface, compared with the C interface", compare::cpp},
     {"reads", "Load samples that take 20 ms to read, with and without reading ahead", compare::reads},
     {"sharing", "Share one loader among several consumers, compared with one loader for each", compare::sharing},
+    {"work", "Load batches that take 0 to 2,000 us of processor time, with up to 32 workers", compare::work},
 };
 
 bench::Json measure(const Measurement& m, const bench::Options& options) {
@@ -59,6 +60,11 @@ int main(int argc, char** argv) {
     CLI::App* sub = app.add_subcommand(m.name, m.what);
     if (m.run == compare::ring)
       sub->add_option("--plot", options.plot, "Draw the results over sizes into this SVG file, with gnuplot");
+    if (m.run == compare::work) {
+      sub->add_option("--us", options.work_us, "Let batches take these times (default: 0, 20, 200, 2000)");
+      sub->add_option("--workers", options.workers, "Use these numbers of workers (default: 1, 2, 4, 8, 32)");
+      sub->add_option("--trainer-us", options.trainer_us, "Let the trainer work so long with each batch (default: 0)");
+    }
   }
   CLI11_PARSE(app, argc, argv);
 

@@ -90,7 +90,8 @@ void print_control() {
   FIELD(Geometry, data_device), FIELD(Geometry, data_inode), FIELD(Geometry, trace_records);
   FIELD(Geometry, world), FIELD(Geometry, rank), FIELD(Geometry, reserved);
   STRUCT(TrainerBlock);
-  FIELD(TrainerBlock, sleeping), FIELD(TrainerBlock, abandon_before), FIELD(TrainerBlock, given_back);
+  FIELD(TrainerBlock, sleeping), FIELD(TrainerBlock, abandon_before), FIELD(TrainerBlock, given_back),
+      FIELD(TrainerBlock, engaged);
   STRUCT(LoaderCounters);
   FIELD(LoaderCounters, batches), FIELD(LoaderCounters, samples), FIELD(LoaderCounters, bytes);
   FIELD(LoaderCounters, epochs), FIELD(LoaderCounters, wait_ns), FIELD(LoaderCounters, restarts);

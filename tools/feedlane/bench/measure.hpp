@@ -29,6 +29,8 @@ struct Options {
   std::string plot;                   // SVG to draw over sizes
   std::vector<std::uint64_t> bytes;   // of a batch, instead of the usual sizes
   std::vector<std::int32_t> workers;  // instead of the usual numbers
+  std::vector<std::int64_t> work_us;  // of a batch, instead of the usual times
+  std::int64_t trainer_us = 0;        // what the trainer of `work` does with each batch
 
   // How many of something a round takes.
   [[nodiscard]] std::int64_t count(std::int64_t usual, std::int64_t quickly, std::int64_t least) const {

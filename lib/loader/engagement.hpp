@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many workers get tasks. Tiny tasks go to so few that each of them, and the trainer, has a processor: they then find
+// each other's messages without a wake-up.
+#pragma once
+
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "loader/pace.hpp"
+#include "shm/layout.hpp"
+#include "supervisor/roster.hpp"
+
+namespace feedlane::loader {
+
+class Engagement {
+ public:
+  // `told`: where workers read the number.
+  void use(std::uint32_t workers, shm::Word64& told) {
+    told_ = &told;
+    set(workers);
+  }
+  // The first so many workers get tasks that are bound to none.
+  [[nodiscard]] std::uint32_t workers() const { return workers_; }
+
+  void choose(const Pace& pace, std::int64_t now_ns, const supervisor::Roster& roster) {
+    const auto members = roster.members();
+    const std::uint32_t few = std::min(roster.size(), processors_ - 1);
+    const bool are_few =
+        pace.is_tiny() && !pace.is_stalled(now_ns) &&
+        std::all_of(members.begin(), members.begin() + few, [](const supervisor::Member& m) { return m.is_ready(); });
+    set(are_few ? few : roster.size());
+  }
+  // Returns whether there were fewer before.
+  bool choose_all(const supervisor::Roster& roster) {
+    const bool were_few = workers_ < roster.size();
+    set(roster.size());
+    return were_few;
+  }
+
+ private:
+  void set(std::uint32_t workers) {
+    if (workers == workers_) return;
+    workers_ = workers;
+    told_->store(workers, std::memory_order_relaxed);  // decides only whether a worker spins before it sleeps
+  }
+
+  std::uint32_t processors_ = std::max(static_cast<std::uint32_t>(::get_nprocs()), 2U);
+  std::uint32_t workers_ = 0;
+  shm::Word64* told_ = nullptr;
+};
+
+}  // namespace feedlane::loader
