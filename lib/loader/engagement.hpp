@@ -28,19 +28,24 @@ class Engagement {
   void choose(const Pace& pace, std::int64_t now_ns, const supervisor::Roster& roster) {
     const auto members = roster.members();
     const std::uint32_t few = std::min(roster.size(), processors_ - 1);
+    if (pace.is_stalled(now_ns)) rest_ = longest_rest;
     const bool are_few =
-        pace.is_tiny() && !pace.is_stalled(now_ns) &&
+        pace.is_tiny() && rest_ == 0 &&
         std::all_of(members.begin(), members.begin() + few, [](const supervisor::Member& m) { return m.is_ready(); });
     set(are_few ? few : roster.size());
+    if (rest_ != 0) rest_--;
   }
   // Returns whether there were fewer before.
   bool choose_all(const supervisor::Roster& roster) {
     const bool were_few = workers_ < roster.size();
+    if (were_few) rest_ = longest_rest;
     set(roster.size());
     return were_few;
   }
 
  private:
+  static constexpr std::uint32_t longest_rest = 256;
+
   void set(std::uint32_t workers) {
     if (workers == workers_) return;
     workers_ = workers;
@@ -49,6 +54,7 @@ class Engagement {
 
   std::uint32_t processors_ = std::max(static_cast<std::uint32_t>(::get_nprocs()), 2U);
   std::uint32_t workers_ = 0;
+  std::uint32_t rest_ = longest_rest;  // choices for which all workers get tasks, because few were too few
   shm::Word64* told_ = nullptr;
 };
 
