@@ -76,6 +76,25 @@ TEST_CASE("out of order, each batch is yielded when it is finished, and a slow b
   check_content(taken);
 }
 
+// promise: order-out-of-order, torch-slow-sample
+TEST_CASE("after many tiny batches, which few workers make, a slow one delays no other batch either") {
+  constexpr std::int64_t count = 4000;
+  Slow slow(count, 8);
+  slow.setup.plan.gate_index = count / 2;
+  slow.setup.config.out_of_order = 1;
+  const Loader l = slow.setup.create();
+  begin(l.get(), 0);
+  std::vector<Taken> taken;
+  for (std::int64_t i = 1; i < count; i++) {
+    taken.push_back(take(l.get()));
+    REQUIRE(taken.back().status == FEEDLANE_OK);
+    REQUIRE(taken.back().batch != count / 2);
+  }
+  slow.gate.open();
+  for (Taken& t : take_rest(l.get())) taken.push_back(std::move(t));
+  CHECK(sorted(batches_of(taken)) == count_up(count));
+}
+
 // promise: order-window, order-in-order, torch-slow-sample
 TEST_CASE(
     "with ordered delivery, next() waits for a slow batch while workers make only the other batches of the window") {
