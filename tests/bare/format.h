@@ -12,7 +12,7 @@
 #define SEGMENT_MAGIC 0x454e414c44454546u
 #define FORMAT_MAJOR 6u
 #define BYTE_ORDER_MARK 0x01020304u
-#define LAYOUT_HASH 0xa26433f8c8018f2bu
+#define LAYOUT_HASH 0xe069d98bc58b1fb1u
 #define WRITER_DISTANCE 128
 #define CELL_LINE 64u
 #define PAYLOAD_ALIGNMENT 4096u
@@ -88,6 +88,7 @@ struct TrainerBlock {
   alignas(WRITER_DISTANCE) _Atomic uint32_t sleeping;
   alignas(WRITER_DISTANCE) _Atomic uint64_t abandon_before;
   _Atomic uint64_t given_back;
+  _Atomic uint64_t engaged;
 };
 
 struct TrainerRow {
