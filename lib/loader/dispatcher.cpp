@@ -13,10 +13,10 @@ namespace feedlane::loader {
 using supervisor::Member;
 using State = Entry::State;
 
-void Dispatcher::use(Order& order) {
+void Dispatcher::use(Order& order, int cpus) {
   order_ = &order;
   to_ring_.resize(config_.workers);
-  if (config_.workers != 0) engagement_.use(config_.workers, memory_.segments.trainer_block()->engaged);
+  if (config_.workers != 0) engagement_.use(config_.workers, cpus, memory_.segments.trainer_block()->engaged);
   binds_ = config_.round_robin || order.has_shards();
 }
 

@@ -60,7 +60,7 @@ class Dispatcher {
         wakeups_(wakeups),
         events_(events),
         roster_(roster) {}
-  void use(Order& order);
+  void use(Order& order, int cpus);
   // For loaders with workers: how they are started.
   void use(const supervisor::Launcher& launcher) { launcher_ = &launcher; }
 

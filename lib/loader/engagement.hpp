@@ -3,8 +3,6 @@
 // each other's messages without a wake-up.
 #pragma once
 
-#include <sys/sysinfo.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -17,8 +15,9 @@ namespace feedlane::loader {
 
 class Engagement {
  public:
-  // `told`: where workers read the number.
-  void use(std::uint32_t workers, shm::Word64& told) {
+  // `cpus`: how many processors this process may use. `told`: where workers read the number.
+  void use(std::uint32_t workers, int cpus, shm::Word64& told) {
+    most_few_ = static_cast<std::uint32_t>(std::max(cpus - 1, 1));
     told_ = &told;
     set(workers);
   }
@@ -27,7 +26,7 @@ class Engagement {
 
   void choose(const Pace& pace, std::int64_t now_ns, const supervisor::Roster& roster) {
     const auto members = roster.members();
-    const std::uint32_t few = std::min(roster.size(), processors_ - 1);
+    const std::uint32_t few = std::min(roster.size(), most_few_);
     if (pace.is_stalled(now_ns)) rest_ = longest_rest;
     const bool are_few =
         pace.is_tiny() && rest_ == 0 &&
@@ -52,7 +51,7 @@ class Engagement {
     told_->store(workers, std::memory_order_relaxed);  // decides only whether a worker spins before it sleeps
   }
 
-  std::uint32_t processors_ = std::max(static_cast<std::uint32_t>(::get_nprocs()), 2U);
+  std::uint32_t most_few_ = 1;
   std::uint32_t workers_ = 0;
   std::uint32_t rest_ = longest_rest;  // choices for which all workers get tasks, because few were too few
   shm::Word64* told_ = nullptr;

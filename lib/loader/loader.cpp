@@ -10,6 +10,7 @@
 
 #include "checkpoint/state.hpp"
 #include "loader/resume.hpp"
+#include "os/limits.hpp"
 #include "os/process.hpp"
 #include "shm/shared_read.hpp"
 
@@ -71,7 +72,7 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
     (void)warning.fail(FEEDLANE_OK, "{}", sampler->rank_warning());
     events_.push(FEEDLANE_EVENT_WARNING, warning);
   }
-  dispatcher_.use(*order_);
+  dispatcher_.use(*order_, os::usable_cpus(files));
   collector_.use(*order_);
   delivery_.use(*order_);
   inline_.use(*order_);
