@@ -42,10 +42,21 @@ Status Crew::open_worker(std::int32_t& id, os::Fd& fd, Error& error) {
 // ---- messages and events ----
 
 void Crew::sweep() {
-  for (ring::Lanes::Message m = roster_.lanes().peek(); m.data != nullptr; m = roster_.lanes().peek()) {
-    handle_result(m.lane, m.data);  // if this throws, the result stays
-    roster_.lanes().release(m.lane);
-  }
+  for (std::uint32_t looks = size(); take_result(looks); looks = size()) continue;
+}
+
+void Crew::sweep_some() {
+  std::uint32_t looks = std::min(some_lanes, size());
+  while (take_result(looks)) continue;
+}
+
+bool Crew::take_result(std::uint32_t& looks) {
+  std::uint32_t count = 0;
+  const ring::Lanes::Message m = roster_.lanes().peek_many(1, count, looks);
+  if (m.data == nullptr) return false;
+  handle_result(m.lane, m.data);  // if this throws, the result stays
+  roster_.lanes().release(m.lane);
+  return true;
 }
 
 void Crew::handle_result(std::uint32_t w, const std::byte* message) {
@@ -54,6 +65,7 @@ void Crew::handle_result(std::uint32_t w, const std::byte* message) {
   Error error;
   std::uint64_t blamed = 0;
   const Status s = collector_.collect(w, m.peer.tasks(), shm::read_once<shm::ResultMessage>(message), blamed, error);
+  dispatcher_.on_answer(w);
   if (s == FEEDLANE_ABANDONED) return;
   if (s != FEEDLANE_OK) return disown(w, blamed, error);
   // Its Ready is waiting in the socket, and a trainer that never has to wait would not receive it.

@@ -65,6 +65,8 @@ class Crew {
   // Takes all results from the lanes. Bounded, because a worker has no more open tasks than it was sent, and any other
   // result shuts its lane.
   void sweep();
+  // Looks at a few lanes only, in turn: while a batch is ready, a call of `next` need not look at each worker's.
+  void sweep_some();
   // Handles an event of the waiter; ignores events that are not the crew's.
   void handle(const os::Poller::Event& event);
   // Handles pending deaths and messages and missed deadlines. Doesn't wait.
@@ -92,9 +94,12 @@ class Crew {
   void abandon() noexcept;
 
  private:
+  static constexpr std::uint32_t some_lanes = 32;
+
   // crew.cpp
   supervisor::Peer::Message receive(std::uint32_t w, Error& error);
   void handle_message(std::uint32_t w);
+  bool take_result(std::uint32_t& looks);
   void handle_result(std::uint32_t w, const std::byte* message);
   void read_last_messages(std::uint32_t w);
   void drain_lane(std::uint32_t w);

@@ -13,11 +13,15 @@ namespace feedlane::loader {
 using supervisor::Member;
 using State = Entry::State;
 
-void Dispatcher::use(Order& order, int cpus) {
+void Dispatcher::use(Order& order) {
   order_ = &order;
-  to_ring_.resize(config_.workers);
-  if (config_.workers != 0) engagement_.use(config_.workers, cpus, memory_.segments.trainer_block()->engaged);
   binds_ = config_.round_robin || order.has_shards();
+}
+
+void Dispatcher::use(const supervisor::Launcher& launcher, int cpus) {
+  launcher_ = &launcher;
+  to_ring_.reserve(config_.workers);
+  choice_.use(cpus, memory_.segments.trainer_block()->engaged);
 }
 
 // ---- drawing ----
@@ -108,65 +112,26 @@ bool Dispatcher::is_overdue() {
 
 // ---- sending ----
 
-namespace {
-
-// Before it attaches, a worker gets tasks only if it is due: others may never attach.
-bool can_take(const Member& m, std::uint32_t prefetch_factor) {
-  const supervisor::TaskRing& tasks = m.peer.tasks();
-  return m.peer.is_live() && (m.peer.has_attached() || m.is_due) && tasks.unfinished() < prefetch_factor &&
-         tasks.has_room() && !m.is_stuck;
-}
-
-}  // namespace
-
 void Dispatcher::engage_all() {
-  if (engagement_.choose_all(roster_)) send_pending();
-}
-
-// Whether a task that is bound to no worker may go to this one now.
-bool Dispatcher::is_candidate(const Entry& entry, std::uint32_t w) const {
-  const Member& m = roster_.at(w);
-  return can_take(m, prefetch_.per_worker()) && (w < engagement_.workers() || entry.avoid != Entry::anyone) &&
-         !(holds_ && m.peer.tasks().is_asleep());
-}
-
-// Returns the worker with the fewest unfinished tasks that has room; equals take turns. A worker that is still starting
-// gets tasks only while no worker is ready, because the start may take long.
-std::uint32_t Dispatcher::choose_worker(const Entry& entry) {
-  // The batches of a lost worker go to others, unless no other worker can make them.
-  if (entry.home != Entry::anyone && (entry.is_bound || !roster_.at(entry.home).is_lost()))
-    return can_take(roster_.at(entry.home), prefetch_.per_worker()) ? entry.home : Entry::anyone;
-  std::uint32_t best = Entry::anyone;
-  bool any_ready = false;
-  const auto rank = [&](std::uint32_t w) {
-    const Member& m = roster_.at(w);
-    const int readiness = m.peer.state() == supervisor::State::ready ? 0 : m.peer.has_attached() ? 1 : 2;
-    return std::tuple(readiness, w == entry.avoid ? 1 : 0, m.peer.tasks().unfinished() + m.peer.tasks().revoked());
-  };
-  for (std::uint32_t i = 1; i <= roster_.size(); i++) {
-    const std::uint32_t w = (last_chosen_ + i) % roster_.size();
-    any_ready = any_ready || roster_.at(w).is_ready();
-    if (is_candidate(entry, w) && (best == Entry::anyone || rank(w) < rank(best))) best = w;
-  }
-  if (best == Entry::anyone || (any_ready && !roster_.at(best).is_ready())) return Entry::anyone;
-  return last_chosen_ = best;
+  choice_.note_all();
+  if (choice_.engagement().choose_all(roster_)) send_pending();
 }
 
 void Dispatcher::assign_pending() {
   if (ledger_.pending() == 0) return;
-  if (!binds_) engagement_.choose(stamps_.pace(), stamps_.now_ns(), roster_);
+  if (!binds_) choice_.engagement().choose(stamps_.pace(), stamps_.now_ns(), roster_);
   send_pending();
 }
 
 void Dispatcher::send_pending() {
-  holds_ = may_hold_ && !binds_ && stamps_.pace().is_short() && 2 * ledger_.pending() <= prefetch_.window();
+  choice_.hold(may_hold_ && !binds_ && stamps_.pace().is_short() && 2 * ledger_.pending() <= prefetch_.window());
   slot_error_.code = FEEDLANE_OK;
   bool is_full = false;
   ledger_.for_each_pending([&](const Entry& entry) {
     if (order_->settle(entry, ledger_)) return;
     const bool is_free = entry.home == Entry::anyone && entry.avoid == Entry::anyone;
     if (is_free && is_full) return;
-    const std::uint32_t w = choose_worker(entry);
+    const std::uint32_t w = choice_.choose(entry);
     if (w == Entry::anyone) {
       is_full = is_full || is_free;
       return;
@@ -177,13 +142,16 @@ void Dispatcher::send_pending() {
     stamps_.on_send(entry, order_->epoch(), w);
     tasks.send(order_->message_for(entry, id));
     if (config_.has_task_timeout() && tasks.unfinished() == 1) roster_.at(w).note_progress(os::now_ns());
-    to_ring_[w] = true;
+    choice_.note(w);
+    if (!roster_.at(w).is_to_ring) to_ring_.push_back(w);
+    roster_.at(w).is_to_ring = true;
   });
   // One fence and at most one wake-up for all new tasks of a worker.
-  for (std::uint32_t w = 0; w < roster_.size(); w++) {
-    if (to_ring_[w]) roster_.at(w).peer.tasks().ring_doorbell();
-    to_ring_[w] = false;
+  for (const std::uint32_t w : to_ring_) {
+    roster_.at(w).peer.tasks().ring_doorbell();
+    roster_.at(w).is_to_ring = false;
   }
+  to_ring_.clear();
 }
 
 // ---- taking back ----
@@ -209,7 +177,7 @@ bool is_idle(const Member& m) {
 // sends them again. With round-robin dispatch each batch waits for its own worker.
 void Dispatcher::balance() {
   const auto members = roster_.members();
-  if (config_.round_robin || ledger_.pending() != 0 || members.size() < 2 || engagement_.workers() < members.size())
+  if (config_.round_robin || ledger_.pending() != 0 || members.size() < 2 || engaged() < members.size() || !choice_.is_uneven())
     return;
   if (may_hold_ && stamps_.pace().is_short()) return;
   if (std::none_of(members.begin(), members.end(), is_idle)) return;
@@ -244,6 +212,7 @@ bool Dispatcher::take_back_from(std::uint32_t w) {
   queued_ids_.clear();
   for (const auto& [id, slot] : queued_) queued_ids_.push_back(id);
   const std::size_t kept = tasks.revoke(queued_ids_, oldest);
+  choice_.note(w);
   for (std::size_t i = kept; i < queued_.size(); i++) {
     const std::uint32_t slot = queued_[i].second;
     if (ledger_.at(slot).state == State::abandoned) {

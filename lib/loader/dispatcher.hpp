@@ -16,7 +16,6 @@
 
 #include "base/error.hpp"
 #include "loader/config.hpp"
-#include "loader/engagement.hpp"
 #include "loader/failure.hpp"
 #include "loader/ledger.hpp"
 #include "loader/memory.hpp"
@@ -25,6 +24,7 @@
 #include "loader/staging.hpp"
 #include "loader/stamps.hpp"
 #include "loader/wakeups.hpp"
+#include "loader/worker_choice.hpp"
 #include "supervisor/launcher.hpp"
 #include "supervisor/roster.hpp"
 
@@ -59,10 +59,11 @@ class Dispatcher {
         failure_(failure),
         wakeups_(wakeups),
         events_(events),
-        roster_(roster) {}
-  void use(Order& order, int cpus);
-  // For loaders with workers: how they are started.
-  void use(const supervisor::Launcher& launcher) { launcher_ = &launcher; }
+        roster_(roster),
+        choice_(prefetch, roster) {}
+  void use(Order& order);
+  // For loaders with workers: how they are started, and how many processors this process may use.
+  void use(const supervisor::Launcher& launcher, int cpus);
 
   // ---- an epoch ----
 
@@ -80,7 +81,7 @@ class Dispatcher {
   void abandon_epoch(bool has_workers, Staging* staging);
 
   // How many workers get tasks that are bound to none.
-  [[nodiscard]] std::uint32_t engaged() const { return engagement_.workers(); }
+  [[nodiscard]] std::uint32_t engaged() const { return choice_.engagement().workers(); }
   // The trainer is about to sleep: whatever is pending is sent, to any worker.
   void engage_all();
 
@@ -109,8 +110,11 @@ class Dispatcher {
 
   // ---- workers ----
 
+  // The worker has answered a task.
+  void on_answer(std::uint32_t worker) { choice_.note(worker); }
   // A worker can take tasks now.
   void on_ready() {
+    choice_.note_all();
     assign_pending();
     balance();
   }
@@ -136,8 +140,6 @@ class Dispatcher {
   bool take_slot(std::uint32_t& slot);
   void assign_pending();
   void send_pending();
-  [[nodiscard]] bool is_candidate(const Entry& entry, std::uint32_t worker) const;
-  [[nodiscard]] std::uint32_t choose_worker(const Entry& entry);  // Entry::anyone: none
   void balance();
   bool take_back_from(std::uint32_t worker);
 
@@ -161,15 +163,13 @@ class Dispatcher {
   bool has_begun_ = false;
   Error sampler_error_;  // not reported yet
   Error slot_error_;     // not reported yet
-  std::uint32_t last_chosen_ = 0;
-  Engagement engagement_;
+  WorkerChoice choice_;
   bool binds_ = false;                    // each batch has its worker
   bool may_hold_ = false;                 // see feed
-  bool holds_ = false;                    // no task wakes a worker now
   std::uint64_t looked_at_ = 0;           // the next task's id at the last look: see is_overdue
   bool any_stranded_ = false;             // a stuck worker has a batch, and no slot was free to continue it
   std::uint32_t free_when_stranded_ = 0;  // free slots at the last try
-  std::vector<bool> to_ring_;             // workers that were sent tasks
+  std::vector<std::uint32_t> to_ring_;    // workers that were sent tasks
   std::vector<std::pair<std::uint64_t, std::uint32_t>> queued_;  // tasks to take back or rescue, with their slots
   std::vector<std::uint64_t> queued_ids_;
 };

@@ -3,6 +3,7 @@
 #include "loader/ledger.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace feedlane::loader {
@@ -11,6 +12,7 @@ using State = Entry::State;
 
 void Ledger::reset(std::uint32_t slots, bool out_of_order) {
   entries_.resize(slots);
+  slot_of_.resize(std::bit_ceil(std::size_t{2} * slots));
   for (std::uint32_t slot = 0; slot < slots; slot++) entries_[slot].slot = slot;
   out_of_order_ = out_of_order;
   order_.reserve(slots);
@@ -47,7 +49,9 @@ std::uint64_t Ledger::send(std::uint32_t slot, std::uint32_t worker) {
   e.state = State::sent;
   e.worker = worker;
   pending_--;
-  return e.id = next_id_++;
+  e.id = next_id_++;
+  slot_of_[e.id & (slot_of_.size() - 1)] = slot;
+  return e.id;
 }
 
 void Ledger::requeue(std::uint32_t slot) { set_pending(entries_[slot]); }
@@ -92,6 +96,14 @@ void Ledger::move(std::uint32_t slot, std::uint32_t other) {
 // ---- results ----
 
 const Entry* Ledger::find(std::uint64_t id, std::uint32_t worker) const {
+  if (id >= next_id_) return nullptr;
+  if (next_id_ - id > slot_of_.size()) return find_by_search(id, worker);
+  const Entry& e = entries_[slot_of_[id & (slot_of_.size() - 1)]];
+  return e.is_out() && e.id == id && e.worker == worker ? &e : nullptr;
+}
+
+// One that was sent long ago.
+const Entry* Ledger::find_by_search(std::uint64_t id, std::uint32_t worker) const {
   for (const Entry& e : entries_)
     if (e.is_out() && e.id == id && e.worker == worker) return &e;
   return nullptr;

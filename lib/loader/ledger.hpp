@@ -146,6 +146,7 @@ class Ledger {
 
  private:
   void set_pending(Entry& entry);
+  [[nodiscard]] const Entry* find_by_search(std::uint64_t id, std::uint32_t worker) const;
 
   std::vector<Entry> entries_;
   bool out_of_order_ = false;
@@ -154,6 +155,7 @@ class Ledger {
   std::uint32_t pending_ = 0;
   std::uint32_t abandoned_ = 0;
   std::uint64_t next_id_ = 1;
+  std::vector<std::uint32_t> slot_of_;  // of the newest tasks, by id modulo its size, a power of two
 };
 
 template <class F>

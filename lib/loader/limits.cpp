@@ -20,6 +20,7 @@ using supervisor::TaskRing;
 // ---- deadlines ----
 
 void Crew::check_deadlines() {
+  sweep();  // what was sent in time
   for (std::uint32_t w = 0; w < size(); w++) {
     Member& m = roster_.at(w);
     switch (deadlines_.missed_by(m)) {

@@ -72,7 +72,7 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
     (void)warning.fail(FEEDLANE_OK, "{}", sampler->rank_warning());
     events_.push(FEEDLANE_EVENT_WARNING, warning);
   }
-  dispatcher_.use(*order_, os::usable_cpus(files));
+  dispatcher_.use(*order_);
   collector_.use(*order_);
   delivery_.use(*order_);
   inline_.use(*order_);
@@ -94,7 +94,7 @@ Status Loader::set_up(ForkedMain forked_main, pinned::Pool* pool, const os::Syst
     ::_exit(forked_main(fd, config_.table, memory_.segments));
   };
   s = crew_.set_up(child_main, files, error);
-  if (s == FEEDLANE_OK) dispatcher_.use(crew_.starter().launcher());
+  if (s == FEEDLANE_OK) dispatcher_.use(crew_.starter().launcher(), os::usable_cpus(files));
   return s;
 }
 
@@ -158,7 +158,8 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
     if (wakeups_.is_closed() || wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
     if (const Status s = handle_overdue_events(error); s != FEEDLANE_OK) return s;
     if (outlet_ != nullptr) outlet_->work();
-    crew_.sweep();
+    if (delivery_.is_ready()) crew_.sweep_some();
+    else crew_.sweep();
     if (failure_.ends_at_once()) return obstacle(error);
     if (delivery_.is_ready()) {
       stamps_.end_wait();

@@ -101,6 +101,7 @@ void Dispatcher::restate_stuck() {
 // another slot, as soon as one is free. Tasks that it has not begun are taken back.
 void Dispatcher::on_stuck(std::uint32_t worker) {
   order_->on_stuck(worker, description_of(roster_.at(worker)));
+  choice_.note(worker);
   (void)take_back_from(worker);
   rescue_stranded();
   assign_pending();

@@ -19,6 +19,7 @@ struct Member {
   // ---- the current generation ----
 
   bool is_due = false;        // it attaches, or its socket is closed: tasks may wait for it
+  bool is_to_ring = false;    // it was sent tasks, and its doorbell has not been rung since
   bool is_stuck = false;      // a thread that hangs, or a process that SIGKILL does not end; its tasks go to others
   bool lost_message = false;  // its Attached message could not be received
   bool is_late = false;       // it is ended because it exceeded a deadline

@@ -27,6 +27,8 @@ class TaskRing {
   // Call it only if has_room, which doesn't depend on anything that the worker writes.
   void send(const shm::TaskMessage& message);
   [[nodiscard]] bool has_room() const { return unfinished_ + revoked_.size() < capacity_; }
+  // The most unfinished and revoked tasks.
+  [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
   void ring_doorbell() const { (void)bell_.ring(); }
   // Whether a task would have to wake it. Relaxed: a hint; `ring_doorbell` decides.
   [[nodiscard]] bool is_asleep() const { return row_->sleeping.load(std::memory_order_relaxed) != 0; }

@@ -115,6 +115,27 @@ TEST_CASE("send() gives a batch a worker and a task id") {
   CHECK(s.ledger.oldest_of(0) == UINT64_MAX);
 }
 
+TEST_CASE("find() finds a task however many were sent since, and none that is answered or another worker's") {
+  Ledger ledger;
+  ledger.reset(3, true);
+  (void)ledger.add(0, batch(0, 0, 1));
+  const std::uint64_t old = ledger.send(0, 7);
+  std::uint64_t last = 0;
+  for (int i = 1; i < 50; i++) {
+    (void)ledger.add(1, batch(i, i, 1));
+    const std::uint64_t id = ledger.send(1, 4);
+    CHECK(ledger.find(old, 7) == &ledger.at(0));
+    CHECK(ledger.find(id, 4) == &ledger.at(1));
+    CHECK(ledger.find(id, 7) == nullptr);
+    CHECK(ledger.find(last, 4) == nullptr);
+    CHECK(ledger.find(id + 1, 4) == nullptr);
+    ledger.finish(1, State::made);
+    ledger.pop_front();
+    ledger.retire(1);
+    last = id;
+  }
+}
+
 TEST_CASE("the oldest task of a worker is its first unanswered task, even if its epoch was abandoned") {
   Ledger ledger;
   ledger.reset(4, false);
