@@ -114,7 +114,9 @@ bool Dispatcher::is_overdue() {
 
 void Dispatcher::engage_all() {
   choice_.note_all();
-  if (choice_.engagement().choose_all(roster_)) send_pending();
+  if (!choice_.engagement().choose_all(roster_)) return;
+  send_pending();
+  balance();  // tasks may wait for one of the few that has a long one
 }
 
 void Dispatcher::assign_pending() {

@@ -78,21 +78,30 @@ TEST_CASE("out of order, each batch is yielded when it is finished, and a slow b
 
 // promise: order-out-of-order, torch-slow-sample
 TEST_CASE("after many tiny batches, which few workers make, a slow one delays no other batch either") {
-  constexpr std::int64_t count = 4000;
-  Slow slow(count, 8);
-  slow.setup.plan.gate_index = count / 2;
-  slow.setup.config.out_of_order = 1;
-  const Loader l = slow.setup.create();
-  begin(l.get(), 0);
-  std::vector<Taken> taken;
-  for (std::int64_t i = 1; i < count; i++) {
-    taken.push_back(take(l.get()));
-    REQUIRE(taken.back().status == FEEDLANE_OK);
-    REQUIRE(taken.back().batch != count / 2);
+  constexpr std::int64_t count = 10'000;
+  for (const std::int64_t slow_batch : {count / 2, count - 4}) {  // more are to come; the last ones are queued behind it
+    Slow slow(count, 8);
+    slow.setup.plan.gate_index = slow_batch;
+    slow.setup.config.prefetch_factor = 8;
+    slow.setup.config.out_of_order = 1;
+    slow.setup.config.keep_workers = 1;
+    const Loader l = slow.setup.create();
+    slow.gate.open();
+    CHECK(sorted(batches_of(take_epoch(l.get(), 0))) == count_up(count));
+    for (std::int64_t epoch = 1; epoch < 10; epoch++) {
+      slow.gate.shut();
+      begin(l.get(), epoch);
+      std::vector<Taken> taken;
+      for (std::int64_t i = 1; i < count; i++) {
+        taken.push_back(take(l.get()));
+        REQUIRE(taken.back().status == FEEDLANE_OK);
+        REQUIRE(taken.back().batch != slow_batch);
+      }
+      slow.gate.open();
+      for (Taken& t : take_rest(l.get())) taken.push_back(std::move(t));
+      CHECK(sorted(batches_of(taken)) == count_up(count));
+    }
   }
-  slow.gate.open();
-  for (Taken& t : take_rest(l.get())) taken.push_back(std::move(t));
-  CHECK(sorted(batches_of(taken)) == count_up(count));
 }
 
 // promise: order-window, order-in-order, torch-slow-sample
