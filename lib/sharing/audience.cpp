@@ -81,18 +81,22 @@ void Audience::deliver(Parcels& gathered) {
     }
     for (const std::unique_ptr<Link>& link : links_.all) {
       if (!link->is_receiving() || !link->wants(parcel.epoch)) continue;
-      if (link->deliver(parcel) && parcel.has_slot()) stock_.hold(parcel.slot);
+      if (link->deliver(parcel, false) && parcel.has_slot()) stock_.hold(parcel.slot);
     }
     if (parcel.has_slot()) stock_.put_back(parcel.slot);  // gives up the gatherer's hold
   }
   gathered.clear();
 }
 
+void Audience::ring() {
+  for (const std::unique_ptr<Link>& link : links_.all) link->ring();
+}
+
 // Share deal: passes the gatherer's hold to the place.
 void Audience::deliver_to(std::size_t place, const Parcel& parcel) {
   Link* const link = links_.at_place(place);
   if (link == nullptr) backlogs_[place].push_back(parcel);
-  else if (!(link->wants(parcel.epoch) && link->deliver(parcel)) && parcel.has_slot()) stock_.put_back(parcel.slot);
+  else if (!(link->wants(parcel.epoch) && link->deliver(parcel, false)) && parcel.has_slot()) stock_.put_back(parcel.slot);
 }
 
 // An epoch may be stopped in the middle of a round. Its state then stays that of the previous round.

@@ -86,6 +86,10 @@ void Feeder::come_back() {
 }
 
 Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
+  struct Ringing {
+    Audience& audience;
+    ~Ringing() { audience.ring(); }
+  } const ringing{audience_};
   is_blocked_ = false;
   for (;;) {
     work();
@@ -101,6 +105,9 @@ Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
     }
     if (gathered_.size() == round_size()) {
       audience_.deliver(gathered_);
+      if (loader_->has_ready_batch() && ++silent_ < most_silent) continue;  // a consumer is woken for several
+      silent_ = 0;
+      audience_.ring();
       continue;
     }
     if (spare_error_ == nullptr) spare_error_ = std::make_shared<Error>();

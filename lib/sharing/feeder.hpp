@@ -47,6 +47,8 @@ class Feeder final : public loader::Source, private loader::Outlet {
   [[nodiscard]] feedlane_loader_info info() const override { return loader_->info(); }
 
  private:
+  static constexpr std::uint32_t most_silent = 8;
+
   explicit Feeder(std::unique_ptr<loader::Loader> loader, const os::SystemFiles& files);
   // Number of batches in a full round.
   [[nodiscard]] std::size_t round_size() const { return audience_.deals() ? loader_->config().consumers : 1; }
@@ -85,6 +87,7 @@ class Feeder final : public loader::Source, private loader::Outlet {
   Parcels gathered_;                    // of the next round
   std::shared_ptr<Error> spare_error_;  // for a failed batch, allocated before `next`, which reports it only once
   std::int64_t left_ns_ = 0;            // when the host last left serve or poll; 0: it is in there, or has armed
+  std::uint32_t silent_ = 0;            // rounds delivered since sleeping consumers were woken
   bool is_blocked_ = false;             // after PEER_DEAD or HUNG: nothing can be delivered until consumers act
   bool is_end_untold_ = false;          // poll has reached the end of the epoch, and serve has not returned END
 };

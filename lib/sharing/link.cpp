@@ -54,10 +54,11 @@ bool Link::wants(std::int64_t epoch) const {
   return epoch >= static_cast<std::int64_t>(row().skip_before.load(std::memory_order_relaxed));
 }
 
-bool Link::deliver(const Parcel& parcel) {
+bool Link::deliver(const Parcel& parcel, bool rings) {
   send_unsent();
   if (has_room()) {
     send(parcel);
+    if (rings) ring();
     return true;
   }
   if (lag_ == FEEDLANE_LAG_OBSERVE && !parcel.is_control()) {
@@ -74,6 +75,7 @@ bool Link::deliver(const Parcel& parcel) {
 void Link::send_unsent() {
   std::size_t sent = 0;
   while (sent < unsent_.size() && has_cell()) send(unsent_[sent++]);
+  if (sent != 0) ring();
   unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(sent));
 }
 
@@ -94,7 +96,7 @@ void Link::send(const Parcel& parcel) {
     copy_text(message.text, sizeof message.text, parcel.error->text);
   }
   producer_.commit(1);
-  ring();
+  is_unrung_ = true;
 }
 
 // ---- taking back ----
@@ -112,7 +114,7 @@ std::uint64_t Link::revoke_through(std::uint64_t round) {
 void Link::tell_evicted() {
   // Relaxed: a consumer reads the flag whenever it finds no message. If it misses the flag, the doorbell wakes it.
   block().is_evicted.store(1, std::memory_order_relaxed);
-  ring();
+  (void)bell_.ring();
 }
 
 void Link::tell_short() {
@@ -122,7 +124,7 @@ void Link::tell_short() {
   if (after.load(std::memory_order_relaxed) == newest_ && at.load(std::memory_order_relaxed) == seen_returns_) return;
   at.store(seen_returns_, std::memory_order_relaxed);
   after.store(newest_, std::memory_order_relaxed);
-  ring();
+  (void)bell_.ring();
 }
 
 void Link::end_short() {

@@ -78,7 +78,12 @@ class Link {
   // Whether the consumer wants batches of this epoch.
   [[nodiscard]] bool wants(std::int64_t epoch) const;
   // Sends a message, later if there is no room. False: it is a batch for an observer, which misses it.
-  bool deliver(const Parcel& parcel);
+  // rings: whether a consumer that sleeps is woken now. If not, call `ring` before the feeder waits for anything.
+  bool deliver(const Parcel& parcel, bool rings = true);
+  // Wakes the consumer, if it sleeps and was sent something since the last call.
+  void ring() {
+    if (std::exchange(is_unrung_, false)) (void)bell_.ring();
+  }
 
   // ---- taking back ----
 
@@ -206,9 +211,8 @@ class Link {
   [[nodiscard]] std::uint64_t asks_from() const;
   [[nodiscard]] bool has_cell();
   std::uint64_t revoke_through(std::uint64_t round);
-  void send(const Parcel& parcel);
+  void send(const Parcel& parcel);  // does not ring
   void send_unsent();
-  void ring() const { (void)bell_.ring(); }
 
   std::uint32_t number_;
   std::int32_t place_;
@@ -218,6 +222,7 @@ class Link {
   shm::SegmentPair segments_;
   ring::Producer producer_;
   ring::Doorbell bell_;
+  bool is_unrung_ = false;
   Parcels parcels_;           // sent and not done, in the order of rounds; no more than the ring has cells
   Parcels unsent_;            // not sent for lack of room, in the order of rounds
   std::uint64_t newest_ = 0;  // newest round sent
