@@ -25,7 +25,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 GOALS, BASELINE = HERE / "goals.json", HERE / "baseline.json"
-GROUPS = ("ring", "latency", "lanes", "handoff", "arena", "loader", "small", "cpp", "startup", "torch", "images", "python", "rows")
+GROUPS = ("ring", "latency", "lanes", "handoff", "arena", "loader", "small", "work", "sharing", "cpp", "startup", "torch",
+          "images", "python", "rows")
 INSTALLED = ("handoff", "arena", "startup")  # measured by the feedlane command
 TOLERANCE = 0.25
 TOO_WIDE = 1.5        # the best recorded run over the worst, of a ratio that is shown only

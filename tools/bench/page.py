@@ -122,6 +122,20 @@ def crowd():
                        lambda r: "batch_us" in r)
 
 
+def work():
+    return group_table("work", ["work of a batch, us", "workers", "batches/s", "of as many processes that hand nothing over",
+                                "CPU beyond the work, us", "sleeps"],
+                       lambda r: (r["work_us"], r["workers"], cell(r["batches_s"]), cell(r["ratio"]), number(r["cpu_beyond_us"]),
+                                  number(r["switches"])))
+
+
+def sharing():
+    return group_table("sharing", ["batch", "consumers", "batches/s at the slowest", "feeder's and worker's CPU, us", "a consumer's, us",
+                                   "separate loaders, batches/s", "their workers' CPU, us"],
+                       lambda r: (size(r["bytes"]), r["consumers"], cell(r["batches_per_s"]), cell(r["feeder_and_worker_us"]),
+                                  cell(r["consumer_us"]), cell(r["separate_batches_per_s"]), cell(r["separate_workers_us"])))
+
+
 def cpp():
     return group_table("cpp", ["the C++ interface", "C, ns of CPU time", "C++, ns", "ratio"],
                        lambda r: (r["what"], cell(r["c_ns"]), cell(r["cpp_ns"]), cell(r["ratio"])))
@@ -248,7 +262,8 @@ def goals():
     return table(["what", "goal", "seen", ""], rows) if rows else MISSING
 
 
-TABLES = [taken, ring, latency, lanes, handoff, arena, arena_end, loader, small, crowd, cpp, startup, torch, torch_search, torch_startup, images, python, rows, goals]
+TABLES = [taken, ring, latency, lanes, handoff, arena, arena_end, loader, small, crowd, work, sharing, cpp, startup, torch, torch_search,
+          torch_startup, images, python, rows, goals]
 
 
 def render(page):
