@@ -51,8 +51,7 @@ void Crew::sweep_some() {
 }
 
 bool Crew::take_result(std::uint32_t& looks) {
-  std::uint32_t count = 0;
-  const ring::Lanes::Message m = roster_.lanes().peek_many(1, count, looks);
+  const ring::Lanes::Message m = roster_.lanes().peek_within(looks);
   if (m.data == nullptr) return false;
   handle_result(m.lane, m.data);  // if this throws, the result stays
   roster_.lanes().release(m.lane);

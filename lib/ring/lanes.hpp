@@ -60,20 +60,27 @@ class Lanes {
   }
   // Like peek, for up to `want` messages of one lane. `got` is their number.
   Message peek_many(std::uint32_t want, std::uint32_t& got) {
-    std::uint32_t looks = size();
-    return peek_many(want, got, looks);
-  }
-  // Looks at `looks` lanes at most; the next call goes on from there. `looks` becomes the number that is left.
-  Message peek_many(std::uint32_t want, std::uint32_t& got, std::uint32_t& looks) {
-    while (looks != 0) {
-      looks--;
-      const std::uint32_t lane = next_;
-      next_ = lane + 1 < size() ? lane + 1 : 0;
+    const auto count = static_cast<std::uint32_t>(lanes_.size());
+    for (std::uint32_t i = 0; i < count; i++) {
+      const std::uint32_t lane = next_ + i < count ? next_ + i : next_ + i - count;
       if (!lanes_[lane].open) continue;
       got = lanes_[lane].consumer.peek(want);
-      if (got != 0) return {lane, lanes_[lane].consumer.message(0)};
+      if (got == 0) continue;
+      next_ = lane + 1 < count ? lane + 1 : 0;
+      return {lane, lanes_[lane].consumer.message(0)};
     }
     got = 0;
+    return {0, nullptr};
+  }
+  // Like peek, but looks at `looks` lanes at most; the next call goes on from there. `looks` becomes the number left.
+  Message peek_within(std::uint32_t& looks) {
+    for (; looks != 0; looks--) {
+      const std::uint32_t lane = next_;
+      next_ = lane + 1 < size() ? lane + 1 : 0;
+      if (!lanes_[lane].open || lanes_[lane].consumer.peek(1) == 0) continue;
+      looks--;
+      return {lane, lanes_[lane].consumer.message(0)};
+    }
     return {0, nullptr};
   }
   [[nodiscard]] bool any() const {
