@@ -45,7 +45,7 @@ bool Dispatcher::lacks_slot() const {
 
 // Takes a free slot for a batch.
 bool Dispatcher::take_slot(std::uint32_t& slot) {
-  if (!memory_.take_slot(slot)) return false;
+  if (!memory_.slots.take(slot)) return false;
   stamps_.settle(slot);
   return true;
 }

@@ -141,14 +141,6 @@ Status Memory::create(const Config& config, std::uint64_t state_bytes, const os:
   return FEEDLANE_OK;
 }
 
-bool Memory::take_slot(std::uint32_t& slot) {
-  if (!slots.take(slot)) return false;
-  if (slot_memory.note_use(slot))
-    for (std::uint32_t other = 0; other < slots.size(); other++)
-      if (slot_memory.is_unused(other) && slots.is_free(other)) slot_memory.give_back(other);
-  return true;
-}
-
 void Memory::restore_free_slots() {
   if (!slot_memory.any_in_doubt()) return;
   Error ignored;

@@ -32,8 +32,6 @@ class Memory {
     // Acquire: pairs with the release in OwnLender::on_end, so that the freed slot is visible.
     return pending_releases.load(std::memory_order_acquire) != 0;
   }
-  // Takes a free slot for a task of a worker. Gives memory back of slots that have long not been taken.
-  bool take_slot(std::uint32_t& slot);
   // Restores free slots that are in doubt, because they may occupy memory that the next worker needs. A slot in use is
   // restored once it is free, or before its next task. An error here is ignored; the slot's next task returns it.
   void restore_free_slots();

@@ -20,7 +20,6 @@ SlotMemory::~SlotMemory() {
 void SlotMemory::reset(const shm::Segments& segments) {
   segments_ = &segments;
   doubts_.assign(segments.plan().geometry.slots, 0);
-  last_use_.assign(doubts_.size(), never);
 }
 
 void SlotMemory::use(pinned::Pool& pool) {
@@ -42,21 +41,6 @@ Status SlotMemory::register_slot(std::uint32_t slot, Error& error) {
       pool_->register_memory(segments_->payload(slot), segments_->plan().slot_reserved, Owner::loader, error);
   registered_[slot] = s == FEEDLANE_OK;
   return s;
-}
-
-bool SlotMemory::note_use(std::uint32_t slot) {
-  if (!segments_->may_have_holes()) return false;
-  last_use_[slot] = period_;
-  if (++uses_ < long_unused * last_use_.size()) return false;
-  uses_ = 0;
-  period_++;
-  return true;
-}
-
-void SlotMemory::give_back(std::uint32_t slot) {
-  last_use_[slot] = never;
-  Error ignored;
-  (void)segments_->restore_slot(slot, ignored);
 }
 
 void SlotMemory::doubt_all() {

@@ -142,31 +142,6 @@ TEST_CASE("slot memory beyond the part that is reserved at creation is reserved 
   }
 }
 
-// promise: loader-shapes
-TEST_CASE("slots that are not used for long give the memory of large batches back") {
-  constexpr std::int64_t large = 4 << 20;
-  constexpr int held = 16;
-  Shaped s(2, 6'000, 1, [](const feedlane_task* task, feedlane_error* err) {
-    fill_indices(task);
-    return shape(task, 1, nullptr, as_declared, {1, task->batch < held ? large : 4}, err);
-  });
-  s.config.slot_bytes = large + 4096;
-  s.config.prefetch_factor = 2;
-  s.config.held = held;
-  const Loader l = s.create();
-  begin(l.get(), 0);
-  std::vector<feedlane_batch> batches(held, fresh<feedlane_batch>());
-  for (feedlane_batch& b : batches) REQUIRE(feedlane_loader_next(l.get(), FEEDLANE_FOREVER, &b, nullptr) == FEEDLANE_OK);
-  const std::uint64_t with_large = segment_bytes_there();
-  REQUIRE(with_large >= held * large);
-  for (const feedlane_batch& b : batches) REQUIRE(feedlane_batch_release(l.get(), b.token) >= 0);
-  const std::vector<Taken> rest = take_rest(l.get());
-  CHECK(rest.size() == 6'000 - held);
-  for (const Taken& t : rest) REQUIRE(t.bytes[1] == "xxxx");
-  CHECK(segment_bytes_there() < with_large - held / 2 * large);
-  check_sequence(take_epoch(l.get(), 1), 6'000, 1);  // also in slots whose memory was given back
-}
-
 // promise: fault-little-memory, machine-large-tensor
 TEST_CASE("memory of a large tensor is reserved before use, or the call fails with E_MEMORY and the available amount") {
   constexpr std::int64_t large = 8 << 20;
