@@ -74,10 +74,13 @@ Status Dispatcher::dispatch(Error& error) {
 }
 
 void Dispatcher::feed(bool may_hold) {
+  struct Holding {
+    bool& flag;
+    ~Holding() { flag = false; }
+  } const holding{may_hold_};
   may_hold_ = may_hold;
   Error error;
   const Status s = dispatch(error);
-  may_hold_ = false;
   if (s != FEEDLANE_OK) sampler_error_ = std::move(error);
 }
 
@@ -114,8 +117,8 @@ bool Dispatcher::is_overdue() {
 
 void Dispatcher::engage_all() {
   choice_.note_all();
-  if (!choice_.engagement().choose_all(roster_)) return;
-  send_pending();
+  choice_.engagement().choose_all(roster_);
+  if (ledger_.pending() != 0) send_pending();
   balance();  // tasks may wait for one of the few that has a long one
 }
 

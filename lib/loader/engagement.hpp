@@ -34,12 +34,9 @@ class Engagement {
     set(are_few ? few : roster.size());
     if (rest_ != 0) rest_--;
   }
-  // Returns whether there were fewer before.
-  bool choose_all(const supervisor::Roster& roster) {
-    const bool were_few = workers_ < roster.size();
-    if (were_few) rest_ = longest_rest;
+  void choose_all(const supervisor::Roster& roster) {
+    if (workers_ < roster.size()) rest_ = longest_rest;
     set(roster.size());
-    return were_few;
   }
 
  private:

@@ -149,6 +149,11 @@ Status Loader::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) 
   return s;
 }
 
+bool Loader::returns_at_once() {
+  if (crew_.size() == 0 || !delivery_.is_ready()) return false;
+  return order_->sampler() == nullptr || order_->sampler()->seekable();  // a user-defined sampler isn't
+}
+
 Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& error) {
   waiter_.cancel();
   bool has_listened = roster_.stuck() == 0;
@@ -323,16 +328,14 @@ Status Loader::poll(Error& error) {
   if (const Status s = crew_.handle_events(error); s != FEEDLANE_OK) return s;
   crew_.sweep();
   dispatcher_.feed();
+  if (dispatcher_.has_begun() && !delivery_.is_ready()) dispatcher_.engage_all();
   return has_news() ? FEEDLANE_AGAIN : FEEDLANE_OK;
 }
 
 Status Loader::arm(Error& error) {
   if (crew_.size() == 0) return dispatcher_.has_begun() && inline_.has_news() ? FEEDLANE_AGAIN : FEEDLANE_OK;
   crew_.look();
-  if (dispatcher_.has_begun()) {  // what `next` held back
-    dispatcher_.feed();
-    dispatcher_.engage_all();
-  }
+  if (dispatcher_.has_begun()) dispatcher_.engage_all();
   const bool wants_batches = outlet_ == nullptr || outlet_->wants_batches();
   // Before the deadlines are computed, because this check may find a shortage, which gives the outlet a deadline.
   if (outlet_ != nullptr && wants_batches && has_news()) {

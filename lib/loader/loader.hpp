@@ -58,8 +58,8 @@ class Loader final : public Source {
 
   Status begin(std::int64_t epoch, Error& error) override;
   Status next(std::int64_t timeout_ns, feedlane_batch& out, Error& error) override;
-  // Whether `next` would return a batch at once. False without workers, which make batches beside the trainer.
-  [[nodiscard]] bool has_ready_batch() { return crew_.size() != 0 && delivery_.is_ready(); }
+  // Whether `next` would return a batch without waiting, and without calling anything of the user.
+  [[nodiscard]] bool returns_at_once();
   Status poll(Error& error) override;
   Status arm(Error& error) override;
   [[nodiscard]] int wait_fd() const override { return waiter_.fd(); }

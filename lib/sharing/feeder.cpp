@@ -105,12 +105,14 @@ Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
     }
     if (gathered_.size() == round_size()) {
       audience_.deliver(gathered_);
-      if (loader_->has_ready_batch() && ++silent_ < most_silent) continue;  // a consumer is woken for several
-      silent_ = 0;
-      audience_.ring();
       continue;
     }
     if (spare_error_ == nullptr) spare_error_ = std::make_shared<Error>();
+    // A consumer that sleeps is woken once for the batches that are ready.
+    if (!loader_->returns_at_once() || ++silent_ >= most_silent) {
+      silent_ = 0;
+      audience_.ring();
+    }
     feedlane_batch batch;
     const Status s = loader_->next(deadline.remaining_ns(), batch, error);
     if (s == FEEDLANE_AGAIN) continue;

@@ -70,7 +70,10 @@ class Feeder final : public loader::Source, private loader::Outlet {
            audience_.links().has_room();
   }
   [[nodiscard]] bool has_work() const override { return audience_.has_work(); }
-  void prepare_wait(bool needs_slots) override { audience_.prepare_wait(needs_slots); }
+  void prepare_wait(bool needs_slots) override {
+    audience_.ring();
+    audience_.prepare_wait(needs_slots);
+  }
   void on_event() override { audience_.on_event(); }
   void work() override { (void)audience_.work(); }
   Status make_room(Error& error) override {
@@ -87,7 +90,7 @@ class Feeder final : public loader::Source, private loader::Outlet {
   Parcels gathered_;                    // of the next round
   std::shared_ptr<Error> spare_error_;  // for a failed batch, allocated before `next`, which reports it only once
   std::int64_t left_ns_ = 0;            // when the host last left serve or poll; 0: it is in there, or has armed
-  std::uint32_t silent_ = 0;            // rounds delivered since sleeping consumers were woken
+  std::uint32_t silent_ = 0;            // batches since sleeping consumers were woken
   bool is_blocked_ = false;             // after PEER_DEAD or HUNG: nothing can be delivered until consumers act
   bool is_end_untold_ = false;          // poll has reached the end of the epoch, and serve has not returned END
 };

@@ -25,7 +25,6 @@ bool Audience::has_work() const { return has_events_ || (wants_returns_ && links
 // so that the feeder may be waiting for consumers to leave. Other returns are collected when something else has woken
 // the feeder.
 void Audience::prepare_wait(bool needs_slots) {
-  ring();
   const bool has_room = links_.has_room();
   shortage_.begin_wait(has_room);
   const bool wants = needs_slots || !epoch.is_in_progress || !has_room;
@@ -97,6 +96,7 @@ void Audience::deliver_again(const Link& link, Parcel parcel) {
   }
   parcel.round = ++round_;
   deliver_to(static_cast<std::size_t>(link.place()), parcel);
+  ring();
 }
 
 // ---- consumers that end ----
