@@ -71,8 +71,9 @@ class Crew {
   void handle(const os::Poller::Event& event);
   // Handles pending deaths and messages and missed deadlines. Doesn't wait.
   Status handle_events(Error& error);
-  // Whether a worker's socket must hold a message that was not received. False from then on.
-  bool take_overdue() { return std::exchange(is_overdue_, false); }
+  // The same, if a task or a message is overdue. A wait handles deaths, but with out-of-order delivery or a slow trainer
+  // there may never be a wait.
+  Status handle_overdue_events(Error& error);
   // Compares the workers' rows and lanes with what the trainer knows. Call it with the doorbell armed before a sleep: a
   // worker rings after it has marked a task answered, so a change after the audit wakes the trainer.
   // True: it has received a message or refused a worker, so the caller must look for results before it sleeps.

@@ -161,7 +161,7 @@ Status Loader::next_made(os::Deadline deadline, feedlane_batch& out, Error& erro
   for (bool is_last = false;; is_last = deadline.remaining_ns() == 0) {  // although a worker may ring for ever
     (void)stamps_.tick();
     if (wakeups_.is_closed() || wakeups_.take_interruption()) return FEEDLANE_INTERRUPTED;
-    if (const Status s = handle_overdue_events(error); s != FEEDLANE_OK) return s;
+    if (const Status s = crew_.handle_overdue_events(error); s != FEEDLANE_OK) return s;
     if (outlet_ != nullptr) outlet_->work();
     if (delivery_.is_ready()) crew_.sweep_some();
     else crew_.sweep();
@@ -252,13 +252,6 @@ Status Loader::finish_epoch(os::Deadline deadline, Error& error) {
 }
 
 // ---- waiting ----
-
-// A wait handles deaths. With out-of-order delivery or a slow trainer there may never be a wait, so they are handled
-// here.
-Status Loader::handle_overdue_events(Error& error) {
-  const bool has_message = crew_.take_overdue();
-  return dispatcher_.is_overdue() || has_message ? crew_.handle_events(error) : FEEDLANE_OK;
-}
 
 // See ring/waiter.hpp for the sequence.
 bool Loader::has_wake_up_work() {

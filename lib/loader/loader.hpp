@@ -105,7 +105,6 @@ class Loader final : public Source {
   Loader();
   Status set_up(ForkedMain forked_main, pinned::Pool* pool, const os::SystemFiles& files, Error& error);
   Status next_made(os::Deadline deadline, feedlane_batch& out, Error& error);
-  Status handle_overdue_events(Error& error);
   Status wait(os::Deadline deadline, bool wants_batch, Error& error);
   [[nodiscard]] bool has_news();
   [[nodiscard]] bool has_wake_up_work();

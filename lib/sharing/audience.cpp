@@ -88,10 +88,6 @@ void Audience::deliver(Parcels& gathered) {
   gathered.clear();
 }
 
-void Audience::ring() {
-  for (const std::unique_ptr<Link>& link : links_.all) link->ring();
-}
-
 // Share deal: passes the gatherer's hold to the place.
 void Audience::deliver_to(std::size_t place, const Parcel& parcel) {
   Link* const link = links_.at_place(place);

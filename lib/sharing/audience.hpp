@@ -60,9 +60,8 @@ class Audience {
   }
   // Delivers a round, and empties `gathered`. The last round of an epoch may have fewer parcels than others. Neither
   // this nor `announce` has an effect if memory is short.
-  // Consumers that sleep are woken by `ring`, which must come before the feeder waits for anything.
+  // Consumers that sleep are woken by links().ring(), which must come before the feeder waits for anything.
   void deliver(Parcels& gathered);
-  void ring();
   // Sends every consumer a message: begin, end or stopped.
   void announce(const Parcel& what);
 

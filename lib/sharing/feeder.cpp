@@ -88,7 +88,7 @@ void Feeder::come_back() {
 Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
   struct Ringing {
     Audience& audience;
-    ~Ringing() { audience.ring(); }
+    ~Ringing() { audience.links().ring(); }
   } const ringing{audience_};
   is_blocked_ = false;
   for (;;) {
@@ -111,7 +111,7 @@ Status Feeder::serve_epoch(os::Deadline deadline, Error& error) {
     // A consumer that sleeps is woken once for the batches that are ready.
     if (!loader_->returns_at_once() || ++silent_ >= most_silent) {
       silent_ = 0;
-      audience_.ring();
+      audience_.links().ring();
     }
     feedlane_batch batch;
     const Status s = loader_->next(deadline.remaining_ns(), batch, error);

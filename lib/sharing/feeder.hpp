@@ -71,7 +71,7 @@ class Feeder final : public loader::Source, private loader::Outlet {
   }
   [[nodiscard]] bool has_work() const override { return audience_.has_work(); }
   void prepare_wait(bool needs_slots) override {
-    audience_.ring();
+    audience_.links().ring();
     audience_.prepare_wait(needs_slots);
   }
   void on_event() override { audience_.on_event(); }

@@ -35,7 +35,7 @@ Status Link::create(const shm::SharePlan& plan, const os::SystemFiles& files, Er
   *segments_.control<shm::ShareGeometry>(sizeof(shm::SegmentHeader)) = plan.geometry;
   const ring::Cells cells{segments_.control<std::byte>(plan.cells), shm::delivery_cell_bytes, plan.geometry.capacity};
   producer_ = ring::Producer(cells, 0, &row().position);
-  bell_ = ring::Doorbell(&row().sleeping, consumer_event.get());
+  bell_.bell = ring::Doorbell(&row().sleeping, consumer_event.get());
   parcels_.reserve(plan.geometry.capacity);
   done_.reserve(plan.geometry.capacity);
   return s;
@@ -96,7 +96,7 @@ void Link::send(const Parcel& parcel) {
     copy_text(message.text, sizeof message.text, parcel.error->text);
   }
   producer_.commit(1);
-  is_unrung_ = true;
+  bell_.is_due = true;
 }
 
 // ---- taking back ----
@@ -114,7 +114,7 @@ std::uint64_t Link::revoke_through(std::uint64_t round) {
 void Link::tell_evicted() {
   // Relaxed: a consumer reads the flag whenever it finds no message. If it misses the flag, the doorbell wakes it.
   block().is_evicted.store(1, std::memory_order_relaxed);
-  (void)bell_.ring();
+  (void)bell_.bell.ring();
 }
 
 void Link::tell_short() {
@@ -124,7 +124,7 @@ void Link::tell_short() {
   if (after.load(std::memory_order_relaxed) == newest_ && at.load(std::memory_order_relaxed) == seen_returns_) return;
   at.store(seen_returns_, std::memory_order_relaxed);
   after.store(newest_, std::memory_order_relaxed);
-  (void)bell_.ring();
+  (void)bell_.bell.ring();
 }
 
 void Link::end_short() {

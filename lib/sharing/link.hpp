@@ -82,7 +82,7 @@ class Link {
   bool deliver(const Parcel& parcel, bool rings = true);
   // Wakes the consumer, if it sleeps and was sent something since the last call.
   void ring() {
-    if (std::exchange(is_unrung_, false)) (void)bell_.ring();
+    if (std::exchange(bell_.is_due, false)) (void)bell_.bell.ring();
   }
 
   // ---- taking back ----
@@ -221,8 +221,10 @@ class Link {
   shm::SharePlan plan_;
   shm::SegmentPair segments_;
   ring::Producer producer_;
-  ring::Doorbell bell_;
-  bool is_unrung_ = false;
+  struct Bell {
+    ring::Doorbell bell;
+    bool is_due = false;  // something was sent since it rang
+  } bell_;
   Parcels parcels_;           // sent and not done, in the order of rounds; no more than the ring has cells
   Parcels unsent_;            // not sent for lack of room, in the order of rounds
   std::uint64_t newest_ = 0;  // newest round sent

@@ -26,6 +26,10 @@ struct Links {
     return find_if(
         [=](const Link& link) { return link.is_receiving() && link.place() == static_cast<std::int32_t>(place); });
   }
+  // Wakes consumers that sleep and were sent something since.
+  void ring() const {
+    for (const std::unique_ptr<Link>& link : all) link->ring();
+  }
   [[nodiscard]] std::size_t count_attached() const {
     return static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](const std::unique_ptr<Link>& link) {
       return link->state == Link::State::attached;

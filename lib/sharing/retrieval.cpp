@@ -96,7 +96,7 @@ void Audience::deliver_again(const Link& link, Parcel parcel) {
   }
   parcel.round = ++round_;
   deliver_to(static_cast<std::size_t>(link.place()), parcel);
-  ring();
+  links_.ring();
 }
 
 // ---- consumers that end ----
