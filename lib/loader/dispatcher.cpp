@@ -182,8 +182,8 @@ bool is_idle(const Member& m) {
 // sends them again. With round-robin dispatch each batch waits for its own worker.
 void Dispatcher::balance() {
   const auto members = roster_.members();
-  if (config_.round_robin || ledger_.pending() != 0 || members.size() < 2 || engaged() < members.size() || !choice_.is_uneven())
-    return;
+  if (config_.round_robin || ledger_.pending() != 0 || members.size() < 2) return;
+  if (engaged() < members.size() || !choice_.is_uneven()) return;
   if (may_hold_ && stamps_.pace().is_short()) return;
   if (std::none_of(members.begin(), members.end(), is_idle)) return;
   const auto has_less = [](const Member& a, const Member& b) { return waiting_tasks(a) < waiting_tasks(b); };

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the worker that gets a task. What it costs does not grow with the number of workers, as long as `note` is told
-// what has changed.
+// Chooses the worker that gets a task. The cost of a choice does not depend on the number of workers: `note` keeps them
+// sorted by their tasks.
 #pragma once
 
 #include <cstdint>
 
-#include "loader/config.hpp"
 #include "loader/engagement.hpp"
 #include "loader/ledger.hpp"
 #include "loader/prefetch.hpp"
@@ -30,7 +29,6 @@ class WorkerChoice {
   [[nodiscard]] const Engagement& engagement() const { return engagement_; }
   // Whether tasks may go only to workers that are awake.
   void hold(bool holds) { holds_ = holds; }
-  [[nodiscard]] bool holds() const { return holds_; }
 
   // The worker with the fewest unfinished tasks that has room; equals take turns. Entry::anyone: none.
   [[nodiscard]] std::uint32_t choose(const Entry& entry);

@@ -72,7 +72,7 @@ class Lanes {
     got = 0;
     return {0, nullptr};
   }
-  // Like peek, but looks at `looks` lanes at most; the next call goes on from there. `looks` becomes the number left.
+  // Like peek, but looks at up to `looks` lanes, and subtracts them from it. The next call starts at the following lane.
   Message peek_within(std::uint32_t& looks) {
     for (; looks != 0; looks--) {
       const std::uint32_t lane = next_;

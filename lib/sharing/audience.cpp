@@ -92,7 +92,8 @@ void Audience::deliver(Parcels& gathered) {
 void Audience::deliver_to(std::size_t place, const Parcel& parcel) {
   Link* const link = links_.at_place(place);
   if (link == nullptr) backlogs_[place].push_back(parcel);
-  else if (!(link->wants(parcel.epoch) && link->deliver(parcel, false)) && parcel.has_slot()) stock_.put_back(parcel.slot);
+  else if (!(link->wants(parcel.epoch) && link->deliver(parcel, false)) && parcel.has_slot())
+    stock_.put_back(parcel.slot);
 }
 
 // An epoch may be stopped in the middle of a round. Its state then stays that of the previous round.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What many workers cost a trainer, in instructions: of feedlane_loader_next and release for each batch, of a later epoch's begin,
 and of the first one, which starts the workers. Counted by callgrind, so neither the processor nor what else it does matters; the
-workers run beside it, not under it.
+workers run natively.
 
 Usage: python3 tools/bench/crowd.py [--crowd build/tools/bench/crowd] [--valgrind valgrind] [--workers N...] [--batches N] [--json]
 (valgrind 3.21 or newer: tools/get-valgrind)"""
