@@ -119,14 +119,17 @@ FEEDLANE_API int32_t feedlane_pool_release(feedlane_pool *p, uint64_t token, voi
  * Enqueues a copy of `bytes` bytes at `host` to device memory: of a buffer, of a batch's tensor, or of other memory of
  * this process. It must stay valid until the copy is complete. A driver may copy memory that is not registered, such as
  * tensors beyond a slot's reserved part, before this call returns.
- *  - E_DEVICE, E_UNSUPPORTED: nothing was enqueued.
+ *  - E_DEVICE, E_UNSUPPORTED: nothing was enqueued, unless `host` spans two parts of a registration: then the copy of the
+ *    first part may have been.
  *
  * Thread safety: any thread.
  */
 FEEDLANE_API int32_t feedlane_pool_copy(feedlane_pool *p, void *device_memory, const void *host, uint64_t bytes,
                                         void *stream, feedlane_error *err);
 /**
- * Registers the user's memory: all pages that contain a part of it.
+ * Registers the user's memory: all pages that contain a part of it. The backend gets parts of at most 256 GiB, because
+ * CUDA's driver can't register 512 GiB at once. CUDA refuses copies from two parts at once; feedlane_pool_copy divides
+ * them.
  *  - E_STATE: a part of these pages is already registered.
  *  - E_LIMIT, E_DEVICE: refused by the budget or by the backend.
  *
@@ -137,7 +140,7 @@ FEEDLANE_API int32_t feedlane_pool_register(feedlane_pool *p, void *address, uin
  * Unregisters the memory that feedlane_pool_register registered at this address.
  *  - E_ARGUMENT: no memory was registered there by that function, or another thread is registering or unregistering it.
  *    The user cannot unregister buffers and slots of loaders.
- *  - An error of the backend: the memory stays registered.
+ *  - An error of the backend: the memory stays registered, or its first parts, if the last ones are unregistered already.
  *
  * Thread safety: any thread.
  */

@@ -18,6 +18,9 @@ namespace {
 
 constexpr std::uint32_t max_buffers = 65'536;
 constexpr std::uint64_t max_buffer_bytes = std::uint64_t{1} << 40;
+// What a backend gets at once. CUDA's driver fails from 512 GiB on (R580): its table for one registration, 16 bytes for
+// each 4 KiB, may have no more than 2^31 - 1.
+constexpr std::uint64_t max_part_bytes = std::uint64_t{1} << 38;
 
 std::uint64_t page_bytes() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
@@ -80,8 +83,8 @@ Status Pool::make_buffers(const feedlane_pool_config& c, Error& error) {
 Pool::~Pool() {
   clean_up();
   Error error;
-  for (const auto& [address, stretch] : registered_)
-    (void)backend_->unregister_memory(reinterpret_cast<void*>(address), stretch.bytes, error);
+  std::uint64_t left = 0;
+  for (const auto& [address, stretch] : registered_) (void)unregister_parts(address, stretch, left, error);
   if (memory_ != nullptr) (void)::munmap(memory_, buffers_.size() * buffer_bytes_);
 }
 
@@ -180,8 +183,16 @@ void Pool::on_passed(void* cookie, std::int32_t status) {
   pool.put_back(static_cast<std::uint32_t>(b - pool.buffers_.data()));
 }
 
+// CUDA refuses a copy whose host memory spans two registrations.
 Status Pool::copy(void* device_memory, const void* host, std::uint64_t bytes, void* stream, Error& error) {
-  return bytes == 0 ? FEEDLANE_OK : backend_->copy(device_memory, host, bytes, stream, error);
+  auto* to = static_cast<std::byte*>(device_memory);
+  const auto* from = static_cast<const std::byte*>(host);
+  while (bytes != 0) {
+    const std::uint64_t count = std::min(bytes, left_of_part(from));
+    if (const Status s = backend_->copy(to, from, count, stream, error); s != FEEDLANE_OK) return s;
+    to += count, from += count, bytes -= count;
+  }
+  return FEEDLANE_OK;
 }
 
 // ---- registrations ----
@@ -196,6 +207,9 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Owner owner, Er
                   bytes == 0 ? "nothing to register" : "the range extends past the end of the address space");
   const std::uintptr_t first = given / page * page;
   const std::uint64_t whole = round_up(given + bytes, page) - first;
+  // No buffer of the pool lies in two parts, unless it is larger than one.
+  const std::uint64_t unit = owner == Owner::pool ? std::min(buffer_bytes_, max_part_bytes) : page;
+  const Stretch stretch{whole, max_part_bytes / unit * unit, owner, false};
   {
     const std::lock_guard lock(mutex_);
     const auto after = registered_.lower_bound(first);
@@ -208,38 +222,76 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Owner owner, Er
       return error.refuse(FEEDLANE_E_LIMIT, "config.budget_bytes", budget_, counters_.registered_bytes + whole,
                           "{} bytes are registered, and {} more would exceed config.budget_bytes, {}",
                           counters_.registered_bytes, whole, budget_);
-    registered_.emplace(first, Stretch{whole, owner, false});  // from here on, no other thread can register it
+    registered_.emplace(first, stretch);  // from here on, no other thread can register it
     counters_.registered_bytes += whole;
   }
-  const Status s = backend_->register_memory(reinterpret_cast<void*>(first), whole, error);
+  const Status s = register_parts(first, stretch, error);
   const std::lock_guard lock(mutex_);
   if (s == FEEDLANE_OK) registered_.find(first)->second.is_settled = true;
-  else forget(first);
+  else set_bytes(first, 0);
   return s;
+}
+
+Status Pool::register_parts(std::uintptr_t first, const Stretch& stretch, Error& error) {
+  for (std::uint64_t done = 0; done < stretch.bytes; done += stretch.part) {
+    const std::uint64_t count = std::min(stretch.part, stretch.bytes - done);
+    const Status s = backend_->register_memory(reinterpret_cast<void*>(first + done), count, error);
+    if (s == FEEDLANE_OK) continue;
+    Error unheard;
+    std::uint64_t left = 0;
+    if (done != 0) (void)unregister_parts(first, {done, stretch.part, stretch.owner, false}, left, unheard);
+    return s;
+  }
+  return FEEDLANE_OK;
+}
+
+Status Pool::unregister_parts(std::uintptr_t first, const Stretch& stretch, std::uint64_t& left, Error& error) {
+  for (left = stretch.bytes; left != 0;) {
+    const std::uint64_t begin = (left - 1) / stretch.part * stretch.part;
+    if (const Status s = backend_->unregister_memory(reinterpret_cast<void*>(first + begin), left - begin, error);
+        s != FEEDLANE_OK)
+      return s;
+    left = begin;
+  }
+  return FEEDLANE_OK;
 }
 
 Status Pool::unregister_memory(void* address, Owner owner, Error& error) {
   const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(address) / page_bytes() * page_bytes();
-  std::uint64_t whole = 0;
+  Stretch stretch{};
   {
     const std::lock_guard lock(mutex_);
     const auto found = registered_.find(first);
     if (found == registered_.end() || !found->second.is_settled || found->second.owner != owner)
       return error.refuse(FEEDLANE_E_ARGUMENT, "address", 0, 0, "no memory is registered at this address");
     found->second.is_settled = false;
-    whole = found->second.bytes;
+    stretch = found->second;
   }
-  const Status s = backend_->unregister_memory(reinterpret_cast<void*>(first), whole, error);
+  std::uint64_t left = 0;
+  const Status s = unregister_parts(first, stretch, left, error);
   const std::lock_guard lock(mutex_);
-  if (s == FEEDLANE_OK) forget(first);
-  else registered_.find(first)->second.is_settled = true;
+  set_bytes(first, left);
   return s;
 }
 
-void Pool::forget(std::uintptr_t first) {
+void Pool::set_bytes(std::uintptr_t first, std::uint64_t bytes) {
   const auto found = registered_.find(first);
-  counters_.registered_bytes -= found->second.bytes;
-  registered_.erase(found);
+  counters_.registered_bytes -= found->second.bytes - bytes;
+  found->second.bytes = bytes;
+  found->second.is_settled = true;
+  if (bytes == 0) registered_.erase(found);
+}
+
+// The bytes from this address to the end of its part; UINT64_MAX: it isn't registered.
+std::uint64_t Pool::left_of_part(const void* address) const {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const std::lock_guard lock(mutex_);
+  auto found = registered_.upper_bound(at);
+  if (found == registered_.begin()) return UINT64_MAX;
+  --found;
+  const auto& [first, stretch] = *found;
+  const std::uint64_t offset = at - first;
+  return offset < stretch.bytes && stretch.bytes > stretch.part ? stretch.part - offset % stretch.part : UINT64_MAX;
 }
 
 bool Pool::covers(const void* address, std::uint64_t bytes) const {

@@ -69,6 +69,7 @@ class Pool {
   // can register any part of it.
   struct Stretch {
     std::uint64_t bytes;
+    std::uint64_t part;  // the backend got parts of so many bytes, and the rest
     Owner owner;
     bool is_settled;
   };
@@ -76,8 +77,12 @@ class Pool {
   Status make_buffers(const feedlane_pool_config& config, Error& error);
   [[nodiscard]] Buffer* find(std::uint64_t token);  // under the mutex; a held buffer, or nullptr
   void put_back(std::uint32_t index);
-  void wake_sleeper();                // under the mutex
-  void forget(std::uintptr_t first);  // under the mutex
+  void wake_sleeper();  // under the mutex
+  Status register_parts(std::uintptr_t first, const Stretch& stretch, Error& error);
+  // Unregisters parts from the last one on; `left` are the bytes that are still registered, after an error.
+  Status unregister_parts(std::uintptr_t first, const Stretch& stretch, std::uint64_t& left, Error& error);
+  [[nodiscard]] std::uint64_t left_of_part(const void* address) const;
+  void set_bytes(std::uintptr_t first, std::uint64_t bytes);  // under the mutex; 0: it is no longer registered
   static void on_passed(void* cookie, std::int32_t status);
 
   std::unique_ptr<Backend> backend_;
