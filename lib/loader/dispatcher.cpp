@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <new>
-#include <tuple>
 
 #include "loader/staging.hpp"
 

@@ -2,6 +2,7 @@
 // Ready workers by the number of their tasks. Finds one with the fewest without a look at each worker.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <vector>
@@ -16,7 +17,7 @@ class Vacancies {
   void reset(std::uint32_t workers, std::uint32_t most) {
     tasks_of_.assign(workers, none);
     levels_.assign(most + 1, Level(workers));
-    size_ = 0;
+    size_ = lowest_ = 0;
   }
   // The worker has so many tasks; none: it is not ready.
   void set(std::uint32_t worker, std::uint32_t tasks) {
@@ -24,6 +25,7 @@ class Vacancies {
     if (now == tasks) return;
     if (now != none) levels_[now].remove(worker);
     if (tasks != none) levels_[tasks].add(worker);
+    lowest_ = std::min(lowest_, tasks);
     size_ = size_ - (now != none ? 1 : 0) + (tasks != none ? 1 : 0);
     now = tasks;
   }
@@ -45,8 +47,9 @@ class Vacancies {
   };
   // The first accepted worker of those with the fewest tasks; none: there is no such worker.
   template <class F>
-  [[nodiscard]] std::uint32_t find(Search search, F&& accepts) const {
-    for (std::uint32_t tasks = 0; tasks < search.below && tasks < levels_.size(); tasks++)
+  [[nodiscard]] std::uint32_t find(Search search, F&& accepts) {
+    while (lowest_ < levels_.size() && levels_[lowest_].size() == 0) lowest_++;
+    for (std::uint32_t tasks = lowest_; tasks < search.below && tasks < levels_.size(); tasks++)
       if (const std::uint32_t worker = levels_[tasks].find(search, accepts); worker != none) return worker;
     return none;
   }
@@ -99,6 +102,7 @@ class Vacancies {
   std::vector<std::uint32_t> tasks_of_;
   std::vector<Level> levels_;
   std::uint32_t size_ = 0;
+  std::uint32_t lowest_ = 0;  // no worker has fewer tasks
 };
 
 }  // namespace feedlane::loader
