@@ -79,6 +79,8 @@ declare -A package_use=(
   [cargo]='builds the Rust binding in capi/rust and runs its tests'
   [golang-go]='builds the Go package in capi/go and runs its tests'
   [rustc]='compiles the Rust binding'
+  [libavdevice59]="the files that SPDL's decoder reads"
+  [libavfilter8]='crops and resizes for SPDL'
   [git]='says which files are part of the tree'
 )
 
@@ -224,6 +226,18 @@ torch_of_pypi() {
   if [[ ! -x $1/bin/python3 ]]; then python3 -m venv "$1" || return 1; fi
   "$1/bin/python3" -c 'import torch, numpy, PIL, ml_dtypes, gymnasium, mypy' 2>/dev/null ||
     "$1/bin/pip" install -q torch numpy pillow ml_dtypes gymnasium mypy
+}
+
+# packages_of_pypi VENV TORCH FILE: the versions are pinned in FILE, so pip resolves nothing; torch is that of the virtual environment
+# TORCH.
+packages_of_pypi() {
+  local venv=$1 torch=$2 wanted=$3 packages
+  if ! cmp -s "$wanted" "$venv/installed.txt"; then
+    [[ -x $venv/bin/python3 ]] || "$torch/bin/python3" -m venv "$venv" || return 1
+    packages=$("$torch/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return 1
+    say "$packages" >"$("$venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
+    "$venv/bin/python3" -m pip install -q --no-deps -r "$wanted" && cp "$wanted" "$venv/installed.txt"
+  fi
 }
 
 # ---- build directories -----------------------------------------------------------------------------------------------

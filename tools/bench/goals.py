@@ -25,8 +25,9 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 GOALS, BASELINE = HERE / "goals.json", HERE / "baseline.json"
+PEERS = ("photographs", "tokens", "table", "detection")  # kinds of work of peers.py
 GROUPS = ("ring", "latency", "lanes", "handoff", "arena", "loader", "small", "work", "sharing", "cpp", "startup", "torch",
-          "images", "python", "rows")
+          *PEERS, "python", "rows")
 INSTALLED = ("handoff", "arena", "startup")  # measured by the feedlane command
 TOLERANCE = 0.25
 TOO_WIDE = 1.5        # the best recorded run over the worst, of a ratio that is shown only
@@ -42,8 +43,10 @@ class Skipped(Exception):
 
 def measuring(group, feedlane, python=sys.executable):
     """The command that measures the group, without options."""
-    if group in ("torch", "images"):
-        return [python, str(HERE / f"peer_{group}.py"), "--feedlane", feedlane]
+    if group == "torch":
+        return [python, str(HERE / "peer_torch.py"), "--feedlane", feedlane]
+    if group in PEERS:
+        return [python, str(HERE / "peers.py"), "--feedlane", feedlane, "--work", group]
     if group == "python":
         return [python, str(ROOT / "examples/python/compare_torch.py")]
     if group == "rows":

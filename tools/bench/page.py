@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the tables of docs/performance.md anew from the raw figures in docs/performance/: what stands between
-`<!-- table: NAME -->` and `<!-- end -->`. Draws the picture of the README, docs/figures/torch.svg, from the same figures. No figure there
+`<!-- table: NAME -->` and `<!-- end -->`. Draws the picture of the README, docs/figures/peers.svg, from the same figures. No figure there
 is typed.
 
 Usage: tools/bench/page.py [--check]    --check: fails if the page or the picture isn't what the raw files say"""
@@ -14,7 +14,7 @@ import goals as bench_goals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-PAGE, RAW, PICTURE = ROOT / "docs/performance.md", ROOT / "docs/performance", ROOT / "docs/figures/torch.svg"
+PAGE, RAW, PICTURE = ROOT / "docs/performance.md", ROOT / "docs/performance", ROOT / "docs/figures/peers.svg"
 KIB, MIB = 1 << 10, 1 << 20
 MISSING = "Not measured yet: `tools/bench/all`."
 
@@ -181,14 +181,32 @@ def torch_startup():
                        lambda r: "end_ms" in r)
 
 
-def images():
-    """Of the first figures there is no processor time and no memory."""
-    def both(row, name):
-        return ", ".join(cell(row[f"{who}_{name}"]) if f"{who}_{name}" in row else "-" for who in ("torch", "feedlane"))
-    return group_table("images", ["pictures", "torchvision", "transforms", "images/s", "ImageFolder, images/s", "ratio",
-                                  "processor time, us per image: these, ImageFolder", "memory, MiB: these, ImageFolder"],
-                       lambda r: (r.get("pictures", "drawn"), r["torchvision"], r["transforms"], cell(r["torch_images_s"]),
-                                  cell(r["feedlane_images_s"]), cell(r["ratio"]), both(r, "cpu_us"), both(r, "memory_mib")))
+def settings_of(row):
+    return ", ".join(f"{name} {'auto' if value == -1 else value}" for name, value in row["settings"].items()) or "-"
+
+
+def peers(work, unit):
+    return group_table(work, ["loader", "settings", f"{unit}/s", "over torch's best", "trainer, CPU us a batch", "all, CPU us a batch",
+                                 "memory, MiB", "first batch, ms", "a worker is killed"],
+                       lambda r: (r["name"], settings_of(r), cell(r["rate"]), cell(r["over_torch"]), number(r["trainer_us"]["median"]),
+                                  number(r["cpu_us"]["median"]), number(r["memory_mib"]["median"]), number(r["first_ms"]["median"]),
+                                  r.get("killed", "-")))
+
+
+def photographs():
+    return peers("photographs", "images")
+
+
+def tokens():
+    return peers("tokens", "sequences")
+
+
+def table_rows():
+    return peers("table", "rows")
+
+
+def detection():
+    return peers("detection", "targets")
 
 
 def python():
@@ -263,7 +281,7 @@ def goals():
 
 
 TABLES = [taken, ring, latency, lanes, handoff, arena, arena_end, loader, small, crowd, work, sharing, cpp, startup, torch, torch_search,
-          torch_startup, images, python, rows, goals]
+          torch_startup, photographs, tokens, table_rows, detection, python, rows, goals]
 
 
 def render(page):
@@ -277,39 +295,36 @@ def render(page):
 
 # ---- the picture ----
 
-# Whose rates, the ratio to torch's, the label and the colour of a bar.
-BARS = (("torch", None, "torch's DataLoader, the fastest of its ways", "#9aa0a6"),
-        ("in_place", "in_place_ratio", "feedlane.DataLoader in its place", "#4c8bf5"), ("feedlane", "ratio", "feedlane.Loader", "#174ea6"))
+COLOURS = {"torch": "#9aa0a6", "feedlane": "#174ea6"}
+OTHERS = "#c8b46a"
 
 
 def picture():
-    """Batches per second by one worker, relative to torch's; a group of bars per size."""
-    got = raw("python")
-    chosen = [row for row in got["rows"] if row["workers"] == 1 and not row["at_once"]]
-    left, width, bar, gap, top = 70, 470, 16, 14, 64
-    scale = width / max(row[ratio]["median"] for row in chosen for _, ratio, _, _ in BARS if ratio)
-    height = top + len(chosen) * (len(BARS) * bar + gap) + 20
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {height}" font-family="sans-serif" font-size="12">',
-             f'<rect width="720" height="{height}" fill="#ffffff"/>',
-             '<text x="12" y="20" font-size="14" font-weight="bold">Batches per second, one worker, Python on both sides</text>']
-    x = 12
-    for _, _, label, colour in BARS:
-        parts += [f'<rect x="{x}" y="34" width="12" height="12" fill="{colour}"/>', f'<text x="{x + 17}" y="44">{label}</text>']
-        x += 40 + 6.4 * len(label)
-    y = top
-    for row in chosen:
-        parts.append(f'<text x="{left - 8}" y="{y + 1.5 * bar + 4:g}" text-anchor="end">{size(row["bytes"])}</text>')
-        for name, ratio, _, colour in BARS:
-            times = row[ratio]["median"] if ratio else 1
-            words = number(row[f"{name}_batches_s"]["median"]) + (f" ({times:.1f} times)" if ratio else "")
-            parts += [f'<rect x="{left}" y="{y}" width="{times * scale:.1f}" height="{bar - 2}" fill="{colour}"/>',
-                      f'<text x="{left + times * scale + 6:.1f}" y="{y + bar - 5}">{words}</text>']
+    """Samples per second relative to torch at its best, a group of bars for each kind of work, the fastest first."""
+    left, width, bar, gap, y = 170, 420, 17, 40, 46
+    parts = ['<text x="12" y="22" font-size="14" font-weight="bold">Samples per second, each loader with its fastest settings</text>']
+    for work, unit in (("photographs", "images"), ("tokens", "sequences"), ("table", "rows"), ("detection", "targets")):
+        got = raw(work)
+        if got is None:
+            continue
+        rows = sorted(got["rows"], key=lambda row: -row["rate"]["median"])
+        scale = width / rows[0]["over_torch"]["median"]
+        parts.append(f'<text x="12" y="{y}" font-weight="bold">{work}, {unit}/s</text>')
+        y += 8
+        for row in rows:
+            times = row["over_torch"]["median"]
+            colour = next((colour for name, colour in COLOURS.items() if row["name"].startswith(name)), OTHERS)
+            parts += [f'<text x="{left - 8}" y="{y + bar - 5}" text-anchor="end">{row["name"]}</text>',
+                      f'<rect x="{left}" y="{y}" width="{max(times * scale, 1):.1f}" height="{bar - 2}" fill="{colour}"/>',
+                      f'<text x="{left + times * scale + 6:.1f}" y="{y + bar - 5}">{number(row["rate"]["median"])} ({times:.2g} times)</text>']
             y += bar
-        y += gap
+        y += gap - 8
+    got = raw("photographs")
     machine = got["machine"]
-    parts.append(f'<text x="12" y="{height - 8}" font-size="10" fill="#5f6368">{got["date"]}, {machine["processors"]} x '
-                 f'{machine["processor"].replace("(R)", "")}, torch {machine["torch"].split("+")[0]}, bars: times torch, the median of the rounds</text>')
-    return "\n".join([*parts, "</svg>", ""])
+    parts.append(f'<text x="12" y="{y}" font-size="10" fill="#5f6368">{got["date"]}, {machine["processors"]} x '
+                 f'{machine["processor"].replace("(R)", "")}, torch {machine["torch"].split("+")[0]}; times: over torch\'s best, the median of the rounds</text>')
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {y + 12}" font-family="sans-serif" font-size="12">',
+                      f'<rect width="760" height="{y + 12}" fill="#ffffff"/>', *parts, "</svg>", ""])
 
 
 def main():

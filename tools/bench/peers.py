@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Feedlane compared with what a Python trainer would use instead, on the same work: torch's DataLoader, SPDL, grain, tf.data,
+webdataset, Ray Data, dataloader-rs and no loader at all (peer_loaders.py), with photographs, tokens of varying length, a table, and the small
+tensors of object detection (peer_work.py). tools/get-peers installs them.
+
+Each measurement is a process. It imports its modules, then takes the time until the first batch; iterates until the rate is that of
+the middle of an epoch; and then takes, for some seconds, samples/s, processor time of the thread that trains and of all processes,
+and the memory (PSS, in which shared pages count once) of all processes. The trainer reads all of every batch (a sum by numpy, one
+thread). Nothing is pinned.
+
+First each contender's settings are searched, one after the other, and the fastest is kept; then rounds alternate, and ratios are
+taken within each round. Last, a worker of each is killed in mid-epoch: of its processes without children the one that uses most
+processor time. What isn't installed is left out, and said. Skips (77) without torch, torchvision or feedlane-image-folder.
+
+Usage: peers.py [--quick] [--json] [--rounds N] [--feedlane PATH] [--work NAME]... [--free-threaded PYTHON]"""
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+TOOLS = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(1, str(TOOLS))
+
+import goals
+import peer_loaders
+import peer_work
+from peer_torch import Group, find_feedlane
+from rounds import alternate, cell, ratios, spread
+
+SECONDS = {"search": 1.5, "round": 4, "quick": 1.5}
+LONGEST = 120  # for one measurement, its imports included
+ONE = str(pathlib.Path(__file__).with_name("peer_one.py"))
+QUICK = {"photographs": ("torch, PIL", "torch, v2", "feedlane.ImageFolder"), "detection": ("torch", "feedlane.DataLoader", "feedlane.Loader")}
+
+
+class Runner:
+    def __init__(self, folder, environment, free_threaded):
+        self.folder, self.environment, self.free_threaded = folder, environment, free_threaded
+
+    def run(self, contender, work, settings, *more):
+        """What a process for this contender says; None, with the reason on standard error: it can't run here."""
+        python = self.free_threaded if contender.name == "dataloader-rs" and self.free_threaded else sys.executable
+        command = [python, "-B", ONE, contender.name, work, self.folder, json.dumps(settings), *map(str, more)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment,
+                                   start_new_session=True)
+        try:
+            said, errors = process.communicate(timeout=LONGEST)
+        except subprocess.TimeoutExpired:
+            return "waits"
+        finally:
+            end_session(process)
+        if process.returncode != 0 or not said.strip():
+            print(f"{contender.name}, {work}, {settings}: {(errors.strip() or 'no output').splitlines()[-1]}", file=sys.stderr)
+            return None
+        return json.loads(said.splitlines()[-1])
+
+    def rate(self, contender, work, settings):
+        got = self.run(contender, work, settings, SECONDS["search"])
+        return got["rate"] if isinstance(got, dict) else 0
+
+    def search(self, contender, work):
+        """The fastest settings, found one after the other, and what was tried. None: it can't run here."""
+        settings = {name: values[0] for name, values in contender.searched.items()}
+        best = self.rate(contender, work, settings)
+        tried = [{**settings, "rate": best}]
+        for name, values in contender.searched.items():
+            if name == "prefetch" and settings.get("workers") == 0:
+                continue
+            for value in values[1:] if best or len(tried) > 1 else ():
+                rate = self.rate(contender, work, {**settings, name: value})
+                tried.append({**settings, name: value, "rate": rate})
+                if rate > best:
+                    best, settings = rate, {**settings, name: value}
+        return (settings, tried) if best else None
+
+    def killed(self, contender, work, settings):
+        if settings.get("workers") == 0:
+            settings = {**settings, "workers": 2}
+        got = self.run(contender, work, settings, "kill")
+        return f"waits: nothing for {LONGEST} s" if got == "waits" else got or "it failed"
+
+
+def adopt_orphans():
+    """What a measurement has left behind becomes a child of this process: what it used counts as this process's use."""
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def end_session(process):
+    """Ends what a measurement has left behind: all processes of its session."""
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[3]) == process.pid:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
+        except OSError:
+            pass  # it has ended
+    process.wait()
+    try:
+        while os.waitpid(-1, 0)[0]:
+            pass
+    except ChildProcessError:
+        pass  # that was the last one
+
+
+def compare(runner, group, work, chosen, say):
+    quick = QUICK.get(work, ()) if chosen.quick else None
+    contenders = [one for one in peer_loaders.CONTENDERS if work in one.works and (quick is None or one.name in quick)]
+    if chosen.only:
+        contenders = [one for one in contenders if one.name.startswith(("torch", "feedlane")) or one.name in chosen.only]
+    found = {}
+    for contender in contenders:
+        got = ({name: values[0] for name, values in contender.searched.items()}, []) if chosen.quick else runner.search(contender, work)
+        if got:
+            found[contender.name] = got
+    seconds = SECONDS["quick" if chosen.quick else "round"]
+    values = alternate({name: lambda name=name: runner.run(peer_loaders.named(name, work), work, found[name][0], seconds) for name in found},
+                       chosen.rounds)
+    rates = {name: [one["rate"] for one in rounds] for name, rounds in values.items()}
+    torch = max((name for name in rates if name.startswith("torch")), key=lambda name: spread(rates[name])["median"])
+    ours = max((name for name in rates if name.startswith("feedlane")), key=lambda name: spread(rates[name])["median"])
+    say(f"\n{work}, {peer_work.UNIT[work]}/s")
+    for name, (settings, tried) in found.items():
+        row = {"work": work, "name": name, "settings": settings, "searched": tried, "over_torch": spread(ratios(rates[name], rates[torch]))}
+        for figure in values[name][0]:
+            row[figure] = spread([one[figure] for one in values[name]])
+        if not chosen.quick:
+            row["killed"] = runner.killed(peer_loaders.named(name, work), work, settings)
+        group.rows.append(row)
+        if not name.startswith("feedlane"):
+            group.ratios[f"{work}.{re.sub('[^a-z0-9]+', '_', name.lower())}"] = spread(ratios(rates[ours], rates[name]))
+        say(f"{name:26} {cell(row['rate']['rounds']):>30} {cell(row['over_torch']['rounds'], '.3g'):>24}"
+            f" trainer {row['trainer_us']['median']:7.0f} us, all {row['cpu_us']['median']:7.0f} us a batch, "
+            f"{row['memory_mib']['median']:6.0f} MiB, first {row['first_ms']['median']:6.0f} ms  {settings}  {row.get('killed', '')}")
+
+
+def environment_of(feedlane):
+    """The package and the worker program of the same build; what other loaders are told by it."""
+    folder = pathlib.Path(feedlane.path).resolve().parents[1] / "image_folder"
+    environment = goals.environment(feedlane.path)
+    return {**environment, "PATH": os.pathsep.join([str(folder), environment.get("PATH", "")]), "TF_CPP_MIN_LOG_LEVEL": "3",
+            "PYTHONPATH": os.pathsep.join([environment["PYTHONPATH"], str(TOOLS / "bench"), str(TOOLS)]),  # for Ray's workers
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+
+def missing(environment):
+    if shutil.which("feedlane-image-folder", path=environment["PATH"]) is None:
+        return "feedlane-image-folder isn't built (libjpeg-turbo, libpng)"
+    try:
+        from torchvision.transforms import v2  # noqa: F401
+    except ImportError as reason:
+        return str(reason)
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="less time, without a search; of photographs and detection only torch's and feedlane's loaders")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5, help="of which the medians are taken")
+    parser.add_argument("--feedlane", help="path of the feedlane command")
+    parser.add_argument("--work", action="append", choices=list(peer_work.BATCH), help="default: all")
+    parser.add_argument("--only", action="append", help="these contenders besides torch's and feedlane's (default: all)")
+    parser.add_argument("--free-threaded", metavar="PYTHON", help="an interpreter that has numpy and dataloader-rs")
+    parser.add_argument("--data", help="keep the data in this folder")
+    chosen = parser.parse_args()
+    feedlane = find_feedlane(chosen.feedlane)
+    environment = environment_of(feedlane)
+    reason = missing(environment)
+    if reason:
+        print("skipped:", reason)
+        return 77
+    import torch
+    adopt_orphans()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(65536, hard), hard))
+    result = {"machine": {**feedlane.bench("floor", "--quick")["machine"], "torch": torch.__version__,
+                          "python": sys.version.split()[0]}, "groups": {}}
+    say = (lambda *_: None) if chosen.json else lambda *words: print(*words, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = chosen.data or folder
+        peer_work.make(folder)
+        runner = Runner(folder, environment, chosen.free_threaded)
+        for work in chosen.work or peer_work.BATCH:
+            compare(runner, result["groups"].setdefault(work, Group()), work, chosen, say)
+    if chosen.json:
+        print(json.dumps(result, default=vars, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
