@@ -127,9 +127,9 @@ FEEDLANE_API int32_t feedlane_pool_release(feedlane_pool *p, uint64_t token, voi
 FEEDLANE_API int32_t feedlane_pool_copy(feedlane_pool *p, void *device_memory, const void *host, uint64_t bytes,
                                         void *stream, feedlane_error *err);
 /**
- * Registers the user's memory: all pages that contain a part of it. The backend gets parts of at most 256 GiB, because
- * CUDA's driver can't register 512 GiB at once. CUDA refuses copies from two parts at once; feedlane_pool_copy divides
- * them.
+ * Registers the user's memory: all pages that contain a part of it. From 512 GiB on, the backend gets parts of at most
+ * 256 GiB, because CUDA's driver can't register so much at once. CUDA refuses a copy from two parts;
+ * feedlane_pool_copy divides it.
  *  - E_STATE: a part of these pages is already registered.
  *  - E_LIMIT, E_DEVICE: refused by the budget or by the backend.
  *

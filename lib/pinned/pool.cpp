@@ -18,8 +18,9 @@ namespace {
 
 constexpr std::uint32_t max_buffers = 65'536;
 constexpr std::uint64_t max_buffer_bytes = std::uint64_t{1} << 40;
-// What a backend gets at once. CUDA's driver fails from 512 GiB on (R580): its table for one registration, 16 bytes for
-// each 4 KiB, may have no more than 2^31 - 1.
+// A backend gets less than 512 GiB at once, and otherwise parts. CUDA's driver can register no more (R580): its table for
+// one registration, 16 bytes for each 4 KiB, may have at most 2^31 - 1.
+constexpr std::uint64_t too_large_bytes = std::uint64_t{1} << 39;
 constexpr std::uint64_t max_part_bytes = std::uint64_t{1} << 38;
 
 std::uint64_t page_bytes() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
@@ -82,9 +83,7 @@ Status Pool::make_buffers(const feedlane_pool_config& c, Error& error) {
 
 Pool::~Pool() {
   clean_up();
-  Error error;
-  std::uint64_t left = 0;
-  for (const auto& [address, stretch] : registered_) (void)unregister_parts(address, stretch, left, error);
+  for (const auto& [address, stretch] : registered_) give_up_parts(address, stretch, stretch.bytes);
   if (memory_ != nullptr) (void)::munmap(memory_, buffers_.size() * buffer_bytes_);
 }
 
@@ -209,7 +208,8 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Owner owner, Er
   const std::uint64_t whole = round_up(given + bytes, page) - first;
   // No buffer of the pool lies in two parts, unless it is larger than one.
   const std::uint64_t unit = owner == Owner::pool ? std::min(buffer_bytes_, max_part_bytes) : page;
-  const Stretch stretch{whole, max_part_bytes / unit * unit, owner, false};
+  const std::uint64_t part = whole < too_large_bytes ? whole : max_part_bytes / unit * unit;
+  const Stretch stretch{whole, part, owner, false};
   {
     const std::lock_guard lock(mutex_);
     const auto after = registered_.lower_bound(first);
@@ -237,12 +237,18 @@ Status Pool::register_parts(std::uintptr_t first, const Stretch& stretch, Error&
     const std::uint64_t count = std::min(stretch.part, stretch.bytes - done);
     const Status s = backend_->register_memory(reinterpret_cast<void*>(first + done), count, error);
     if (s == FEEDLANE_OK) continue;
-    Error unheard;
-    std::uint64_t left = 0;
-    if (done != 0) (void)unregister_parts(first, {done, stretch.part, stretch.owner, false}, left, unheard);
+    give_up_parts(first, stretch, done);
     return s;
   }
   return FEEDLANE_OK;
+}
+
+// Unregisters the parts in the first `bytes` bytes. Nobody can try again, so an error leaves out only its part.
+void Pool::give_up_parts(std::uintptr_t first, const Stretch& stretch, std::uint64_t bytes) {
+  Error unheard;
+  for (std::uint64_t done = 0; done < bytes; done += stretch.part)
+    (void)backend_->unregister_memory(reinterpret_cast<void*>(first + done), std::min(stretch.part, bytes - done),
+                                      unheard);
 }
 
 Status Pool::unregister_parts(std::uintptr_t first, const Stretch& stretch, std::uint64_t& left, Error& error) {
@@ -291,7 +297,8 @@ std::uint64_t Pool::left_of_part(const void* address) const {
   --found;
   const auto& [first, stretch] = *found;
   const std::uint64_t offset = at - first;
-  return offset < stretch.bytes && stretch.bytes > stretch.part ? stretch.part - offset % stretch.part : UINT64_MAX;
+  if (offset >= stretch.bytes) return UINT64_MAX;
+  return std::min(stretch.part - offset % stretch.part, stretch.bytes - offset);
 }
 
 bool Pool::covers(const void* address, std::uint64_t bytes) const {
@@ -300,8 +307,10 @@ bool Pool::covers(const void* address, std::uint64_t bytes) const {
   auto after = registered_.upper_bound(first);
   if (after == registered_.begin()) return false;
   --after;
-  const std::uintptr_t end = after->first + after->second.bytes;
-  return after->second.is_settled && first <= end && bytes <= end - first;
+  const auto& [begin, stretch] = *after;
+  const std::uint64_t offset = first - begin;
+  return stretch.is_settled && offset <= stretch.bytes && bytes <= stretch.bytes - offset &&
+         bytes <= stretch.part - offset % stretch.part;
 }
 
 feedlane_pool_stats Pool::stats() const {

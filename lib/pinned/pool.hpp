@@ -41,7 +41,7 @@ class Pool {
   [[nodiscard]] std::uint64_t buffer_bytes() const { return buffer_bytes_; }
   [[nodiscard]] std::uint32_t buffers() const { return static_cast<std::uint32_t>(buffers_.size()); }
   [[nodiscard]] Backend& backend() { return *backend_; }
-  // Whether one registration, of whichever owner, covers the complete range.
+  // Whether one registration, of whichever owner, covers the complete range, in one part.
   [[nodiscard]] bool covers(const void* address, std::uint64_t bytes) const;
 
   // A loader uses the pool from the loader's creation to its destruction.
@@ -79,6 +79,7 @@ class Pool {
   void put_back(std::uint32_t index);
   void wake_sleeper();  // under the mutex
   Status register_parts(std::uintptr_t first, const Stretch& stretch, Error& error);
+  void give_up_parts(std::uintptr_t first, const Stretch& stretch, std::uint64_t bytes);
   // Unregisters parts from the last one on; `left` are the bytes that are still registered, after an error.
   Status unregister_parts(std::uintptr_t first, const Stretch& stretch, std::uint64_t& left, Error& error);
   [[nodiscard]] std::uint64_t left_of_part(const void* address) const;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Feedlane compared with torch's DataLoader, in alternating rounds: handing over batches, and start-up. peer_images.py has pictures.
+"""Feedlane compared with torch's DataLoader, in alternating rounds: handing over batches, and start-up. peers.py has the work of trainers.
 
 torch's at its best: persistent forked workers, no collating, and for that size the fastest of a search over the way of a batch,
 the number of workers and the prefetch factor. The ways: `tensors`, which a worker makes by one copy straight into torch's shared
@@ -14,13 +14,13 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
 TOOLS = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(1, str(TOOLS))
 
+from feedlane_command import Group, find_feedlane
 from rounds import alternate, cell, ratios, spread
 
 try:
@@ -116,44 +116,7 @@ def torch_start(workers):
     return [1e3 * seconds for seconds in times]
 
 
-# ---- Feedlane's side ----
-
-class Feedlane:
-    def __init__(self, path):
-        self.path = path
-
-    def bench(self, group, *arguments):
-        """What `feedlane bench` says of one round, without pinning."""
-        command = [self.path, "bench", group, *map(str, arguments), "--no-pin", "--rounds", "1", "--json"]
-        return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-
-    def rate(self, size, workers, prefetch):
-        said = self.bench("handoff", "--bytes", size, "--workers", workers, "--prefetch", prefetch, "--quick",
-                          "--rate-only")
-        return said["groups"]["handoff"]["rows"][0]["batches_s"]["median"]
-
-    def start(self, workers):
-        rows = self.bench("startup", "--workers", workers)["groups"]["startup"]["rows"]
-        row = next(row for row in rows if row["mode"] == "fork")
-        return [row["first_batch_ms"]["median"], row["epoch_restart_us"]["median"] / 1e3, row["shutdown_ms"]["median"]]
-
-
-def find_feedlane(named):
-    built = TOOLS.parent / "build/tools/feedlane/feedlane"
-    for path in filter(None, (named, os.environ.get("FEEDLANE"), built)):
-        if os.access(path, os.X_OK):
-            return Feedlane(str(path))
-    sys.exit("peer_torch.py: no feedlane command; build it (option `command`) or name it with --feedlane")
-
-
 # ---- what is measured ----
-
-class Group:
-    """Rows for the tables, ratios for the record, as `feedlane bench` has them."""
-
-    def __init__(self):
-        self.rows, self.ratios = [], {}
-
 
 def settings(size, searched, ways):
     return [(way, workers, prefetch) for way in ways for workers in searched["workers"] for prefetch in searched["prefetch"]
