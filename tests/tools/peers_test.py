@@ -79,7 +79,7 @@ class Peers(unittest.TestCase):
         return peer_one.kill(contender, work, self.temporary.name, {})
 
     def plain(self, work="tokens"):
-        return peer_loaders.plain_loop(work, self.temporary.name, True)
+        return peer_loaders.plain_loop(work, self.temporary.name, False)
 
     def test_a_contender_can_be_called_with_each_of_its_settings(self):
         for contender in peer_loaders.CONTENDERS:

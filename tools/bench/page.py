@@ -188,8 +188,9 @@ def settings_of(row):
 def peers(work, unit):
     return group_table(work, ["loader", "settings", f"{unit}/s", "over torch's best", "trainer, CPU us a batch", "all, CPU us a batch",
                                  "memory, MiB", "first batch, ms", "a worker is killed"],
-                       lambda r: (r["name"], settings_of(r), cell(r["rate"]), cell(r["over_torch"]), number(r["trainer_us"]["median"]),
-                                  number(r["cpu_us"]["median"]), number(r["memory_mib"]["median"]), number(r["first_ms"]["median"]),
+                       lambda r: (r["name"], settings_of(r), cell(r["rate"]), cell(r["over_torch"]),
+                                  *(number(r[name]["median"] if name in r else None)
+                                    for name in ("trainer_us", "cpu_us", "memory_mib", "first_ms")),
                                   r.get("killed", "-")))
 
 
@@ -307,7 +308,7 @@ def picture():
         got = raw(work)
         if got is None:
             continue
-        rows = sorted(got["rows"], key=lambda row: -row["rate"]["median"])
+        rows = sorted(got["rows"], key=lambda row: -row["over_torch"]["median"])
         scale = width / rows[0]["over_torch"]["median"]
         parts.append(f'<text x="12" y="{y}" font-weight="bold">{work}, {unit}/s</text>')
         y += 8

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loaders that peers.py compares, each as its documentation advises for the work, with the settings that are searched. A loader
 is a function (work, folder, whole, **settings) -> epochs: epochs() iterates over one epoch's batches, as peer_work.read takes them.
-`whole` is false for the short epoch in which a worker is killed. Modules are imported when the function is called, before any time
-is taken."""
+`whole` is false for the short epoch in which a worker is killed; else, where a loader can repeat its data by itself, epochs() never
+ends. `prepare` imports what a contender needs, before any time is taken."""
 import dataclasses
+import importlib
 import itertools
 import pathlib
 from collections.abc import Callable
@@ -25,7 +26,17 @@ def as_it_is(batch):
 
 
 def order(count):
-    return np.random.permutation(count).tolist()
+    return np.random.permutation(count)
+
+
+def batches_of(count, size, whole):
+    """Indices of batch after batch; without an end if `whole`."""
+    while True:
+        indices = order(count)
+        for begin in range(0, count, size):
+            yield indices[begin:begin + size]
+        if not whole:
+            return
 
 
 def pairs(epoch):
@@ -114,17 +125,13 @@ def plain_loop(work, folder, whole, decode=None):
         import torch
         data = work_of.Photographs(pictures_folder(folder, whole), decode)
         batch = lambda indices: torch.utils.data.default_collate([data[i] for i in indices])  # noqa: E731
-    elif work == "detection":
-        data = work_of.Targets("arrays", whole)
-        batch = lambda indices: [data[i] for i in indices]  # noqa: E731
     else:
-        data = work_of.dataset(work, folder)
+        data = work_of.Targets("arrays", whole) if work == "detection" else work_of.dataset(work, folder)
         batch = data.batch
 
     def epoch():
-        indices = order(len(data))
-        for begin in range(0, len(indices), size):
-            made = batch(indices[begin:begin + size])
+        for indices in batches_of(len(data), size, whole):
+            made = batch(indices)
             yield tuple(made) if work == "photographs" else made
     return epoch
 
@@ -144,13 +151,13 @@ def spdl(work, folder, whole, workers, sink=4, decode=None):
         data = work_of.Targets("arrays", whole) if work == "detection" else work_of.dataset(work, folder)
 
     def epoch():
-        indices = order(len(data))
         builder = spdl.pipeline.PipelineBuilder()
+        indices = batches_of(len(data), size, whole)
         if work == "photographs":
-            builder = builder.add_source(indices).pipe(data.__getitem__, concurrency=workers).aggregate(size)
+            builder = builder.add_source(itertools.chain.from_iterable(indices)).pipe(data.__getitem__, concurrency=workers).aggregate(size)
             builder = builder.pipe(torch.utils.data.default_collate)
         else:
-            builder = builder.add_source([indices[begin:begin + size] for begin in range(0, len(indices), size)])
+            builder = builder.add_source(indices)
             builder = builder.pipe(data.batch, concurrency=workers)
         pipeline = builder.add_sink(sink).build(num_threads=workers + (work == "photographs"))
         with pipeline.auto_stop():
@@ -167,14 +174,11 @@ def spdl_native(folder, whole, workers, sink):
     torch.set_num_threads(1)
     mean, deviation = (torch.tensor(values).view(1, 3, 1, 1) for values in (work_of.MEAN, work_of.DEVIATION))
     paths, labels = work_of.pictures(pictures_folder(folder, whole))
-    sizes = []
-    for path in paths:
-        with Image.open(path) as picture:
-            sizes.append(picture.size)
 
     def drawn():
-        for number in order(len(paths)):
-            width, height = sizes[number]
+        for number in itertools.chain.from_iterable(batches_of(len(paths), len(paths), whole)):
+            with Image.open(paths[number]) as picture:
+                width, height = picture.size
             y, x, h, w = RandomResizedCrop.get_params(torch.empty(1, height, width), (0.08, 1), (3 / 4, 4 / 3))
             flip = ",hflip" if torch.rand(()) < 0.5 else ""
             yield number, f"crop={w}:{h}:{x}:{y}:exact=1,scale=224:224:flags=bilinear{flip},format=pix_fmts=rgb24"
@@ -222,13 +226,13 @@ def grain(work, folder, whole, by, workers, prefetch=2, decode=None):
         flags.FLAGS(["grain"])
     size = work_of.BATCH[work]
 
+    data = work_of.Photographs(pictures_folder(folder, whole), decode, "arrays") if work == "photographs" else work_of.dataset(work, folder)
+
     def epoch():
         if work == "photographs":
-            data = work_of.Photographs(pictures_folder(folder, whole), decode, "arrays")
-            made = library.MapDataset.source(Source(data)).seed(1).shuffle().batch(size)
+            made = library.MapDataset.source(Source(data)).seed(1).shuffle().repeat(None if whole else 1).batch(size)
         else:
-            data = work_of.dataset(work, folder)
-            made = library.MapDataset.source(Source(data, size, np.random.permutation(len(data))))
+            made = library.MapDataset.source(Source(data, size, order(len(data)))).repeat(None if whole else 1)
         if by == "threads":
             return iter(made.to_iter_dataset(library.ReadOptions(num_threads=workers, prefetch_buffer_size=workers * prefetch)))
         batches = made.to_iter_dataset(library.ReadOptions(num_threads=1, prefetch_buffer_size=prefetch))
@@ -253,18 +257,18 @@ def tensorflow(work, folder, whole, parallel, prefetch):
             window = tf.concat([begin[:2], extent[:2]], 0)
             image = tf.image.resize(tf.image.decode_and_crop_jpeg(data, window, channels=3), [224, 224]) / 255.0
             return (tf.image.random_flip_left_right(image) - work_of.MEAN) / work_of.DEVIATION, label
-        made = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths)).map(load, num_parallel_calls=parallel)
-        batches = made.batch(size).prefetch(prefetch)
+        made = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths)).repeat(None if whole else 1)
+        batches = made.map(load, num_parallel_calls=parallel).batch(size).prefetch(prefetch)
     elif work == "tokens":
         data = work_of.dataset(work, folder)
-        tokens, places = tf.constant(data.tokens), tf.constant(data.places)
-        made = tf.data.Dataset.range(len(data)).shuffle(len(data))
-        made = made.map(lambda i: tf.cast(tokens[places[i]:places[i + 1]], tf.int64), num_parallel_calls=parallel)
-        batches = made.padded_batch(size).prefetch(prefetch)
+        sequences = tf.RaggedTensor.from_row_splits(tf.constant(data.tokens), tf.constant(data.places))
+        made = tf.data.Dataset.range(len(data)).shuffle(len(data)).repeat(None if whole else 1).batch(size)
+        batches = made.map(lambda indices: tf.cast(tf.gather(sequences, indices).to_tensor(), tf.int64),
+                           num_parallel_calls=parallel).prefetch(prefetch)
     else:
         data = work_of.dataset(work, folder)
         rows = tf.constant(data.rows)
-        made = tf.data.Dataset.range(len(data)).shuffle(len(data)).batch(size)
+        made = tf.data.Dataset.range(len(data)).shuffle(len(data)).repeat(None if whole else 1).batch(size)
         batches = made.map(lambda indices: tf.gather(rows, indices), num_parallel_calls=parallel).prefetch(prefetch)
     return batches.as_numpy_iterator
 
@@ -295,10 +299,10 @@ def webdataset(work, folder, whole, workers, prefetch=2, decode=None):
     import webdataset as wds
     torch.set_num_threads(1)
     size = work_of.BATCH[work]
-    urls = work_of.shards(folder, work) * (work_of.NAMES if whole and work == "photographs" else 1)
-    samples = wds.WebDataset(urls, shardshuffle=len(urls)).shuffle(1000)
+    urls = work_of.shards(folder, work)
+    samples = wds.WebDataset(urls, shardshuffle=len(urls), repeat=whole).shuffle(1000)
     if work == "photographs":
-        batches = samples.to_tuple("jpg", "cls").map_tuple(Decoded(decode), int).batched(size)
+        batches = samples.to_tuple("jpg", "cls").map_tuple(Decoded(decode), int).batched(size, collation_fn=torch.utils.data.default_collate)
     else:
         batches = samples.to_tuple("u16").map_tuple(sequence_of).batched(size, collation_fn=pad_samples)
     more = {"prefetch_factor": prefetch, "persistent_workers": True, "multiprocessing_context": "fork"} if workers else {}
@@ -343,7 +347,7 @@ def ray_data(work, folder, whole, workers, prefetch=2, decode=None):
 
     def epoch():
         blocks = max(count // size // 16, 4 * workers)
-        indices = ray.data.from_items(order(count), override_num_blocks=min(blocks, 200))
+        indices = ray.data.from_items(order(count).tolist(), override_num_blocks=min(blocks, 200))
         made = indices.map_batches(RayBatches, fn_constructor_args=(work, str(folder), whole, decode), batch_size=size,
                                    concurrency=workers)
         if work == "tokens":
@@ -370,7 +374,7 @@ def dataloader_rs(work, folder, whole, workers, prefetch=2):
 
     def epoch():
         batches = Whole()
-        batches.shuffled = np.random.permutation(len(data))
+        batches.shuffled = order(len(data))
         return iter(library.PyDataloader(batches, 1, prefetch_depth=workers * prefetch, num_workers=workers, collate_fn=first_of))
     return epoch
 
@@ -388,6 +392,7 @@ class Contender:
     works: tuple
     searched: dict  # name of a setting: its values, the first one where the search begins
     fixed: dict = dataclasses.field(default_factory=dict)
+    modules: tuple = ()
     worker: str = ""  # what the command line of a worker begins with, if there are other processes than workers
 
     @property
@@ -402,30 +407,41 @@ BY_TORCH = {"form": ("tensors", "arrays", "bytes"), "workers": WORKERS_OR_NONE, 
 BY_FEEDLANE = {**BY_TORCH, "form": ("tensors", "arrays")}
 
 CONTENDERS = (
-    Contender("torch, PIL", torch_dataloader, PICTURES, BY_PROCESSES, {"decode": "pil"}),
-    Contender("torch, v2", torch_dataloader, PICTURES, BY_PROCESSES, {"decode": "v2"}),
-    Contender("torch", torch_dataloader, REST, BY_TORCH),
-    Contender("torch", torch_dataloader, DETECTION, BY_FEEDLANE),
-    Contender("feedlane.DataLoader, PIL", feedlane_dataloader, PICTURES, BY_PROCESSES, {"decode": "pil"}),
-    Contender("feedlane.DataLoader, v2", feedlane_dataloader, PICTURES, BY_PROCESSES, {"decode": "v2"}),
-    Contender("feedlane.DataLoader", feedlane_dataloader, (*REST, *DETECTION), BY_FEEDLANE),
-    Contender("feedlane.Loader, v2", feedlane_loader, PICTURES, BY_PROCESSES, {"decode": "v2"}),
-    Contender("feedlane.Loader", feedlane_loader, (*REST, *DETECTION), {"workers": WORKERS_OR_NONE, "prefetch": PREFETCH}),
-    Contender("feedlane.ImageFolder", image_folder, PICTURES, BY_PROCESSES),
-    Contender("SPDL, v2", spdl, PICTURES, {"workers": WORKERS, "sink": (4, 16)}, {"decode": "v2"}),
-    Contender("SPDL, its own decoder", spdl, PICTURES, {"workers": WORKERS, "sink": (4, 16)}, {"decode": "native"}),
-    Contender("SPDL", spdl, (*REST, *DETECTION), {"workers": (2, 1, 4), "sink": (4, 16)}),
-    Contender("grain, v2", grain, PICTURES, {"by": ("processes", "threads"), **BY_PROCESSES}, {"decode": "v2"}),
-    Contender("grain", grain, REST, {"by": ("processes", "threads"), "workers": (2, 1, 4), "prefetch": PREFETCH}),
-    Contender("tf.data", tensorflow, (*PICTURES, *REST), {"parallel": (2, -1, 4), "prefetch": (2, -1, 8)}),
-    Contender("webdataset, v2", webdataset, PICTURES, BY_PROCESSES, {"decode": "v2"}),
-    Contender("webdataset", webdataset, ("tokens",), {"workers": WORKERS_OR_NONE, "prefetch": PREFETCH}),
-    Contender("Ray Data, v2", ray_data, PICTURES, {"workers": (2, 4), "prefetch": PREFETCH}, {"decode": "v2"}, "ray::"),
-    Contender("Ray Data", ray_data, REST, {"workers": (2, 4), "prefetch": PREFETCH}, worker="ray::"),
-    Contender("dataloader-rs", dataloader_rs, REST, {"workers": (2, 1, 4), "prefetch": PREFETCH}),
+    Contender("torch, PIL", torch_dataloader, PICTURES, BY_PROCESSES, {"decode": "pil"}, modules=("torch.utils.data",)),
+    Contender("torch, v2", torch_dataloader, PICTURES, BY_PROCESSES, {"decode": "v2"}, modules=("torch.utils.data",)),
+    Contender("torch", torch_dataloader, REST, BY_TORCH, modules=("torch.utils.data",)),
+    Contender("torch", torch_dataloader, DETECTION, BY_FEEDLANE, modules=("torch.utils.data",)),
+    Contender("feedlane.DataLoader, PIL", feedlane_dataloader, PICTURES, BY_PROCESSES, {"decode": "pil"}, modules=("torch.utils.data", "feedlane")),
+    Contender("feedlane.DataLoader, v2", feedlane_dataloader, PICTURES, BY_PROCESSES, {"decode": "v2"}, modules=("torch.utils.data", "feedlane")),
+    Contender("feedlane.DataLoader", feedlane_dataloader, (*REST, *DETECTION), BY_FEEDLANE, modules=("torch.utils.data", "feedlane")),
+    Contender("feedlane.Loader, v2", feedlane_loader, PICTURES, BY_PROCESSES, {"decode": "v2"}, modules=("feedlane",)),
+    Contender("feedlane.Loader", feedlane_loader, (*REST, *DETECTION), {"workers": WORKERS_OR_NONE, "prefetch": PREFETCH}, modules=("feedlane",)),
+    Contender("feedlane.ImageFolder", image_folder, PICTURES, BY_PROCESSES, modules=("feedlane",)),
+    Contender("SPDL, v2", spdl, PICTURES, {"workers": WORKERS, "sink": (4, 16)}, {"decode": "v2"}, modules=("spdl.pipeline",)),
+    Contender("SPDL, its own decoder", spdl, PICTURES, {"workers": WORKERS, "sink": (4, 16)}, {"decode": "native"}, modules=("spdl.pipeline", "spdl.io")),
+    Contender("SPDL", spdl, (*REST, *DETECTION), {"workers": (2, 1, 4), "sink": (4, 16)}, modules=("spdl.pipeline",)),
+    Contender("grain, v2", grain, PICTURES, {"by": ("processes", "threads"), **BY_PROCESSES}, {"decode": "v2"}, modules=("grain",)),
+    Contender("grain", grain, REST, {"by": ("processes", "threads"), "workers": (2, 1, 4), "prefetch": PREFETCH}, modules=("grain",)),
+    Contender("tf.data", tensorflow, (*PICTURES, *REST), {"parallel": (2, -1, 4), "prefetch": (2, -1, 8)}, modules=("tensorflow",)),
+    Contender("webdataset, v2", webdataset, PICTURES, BY_PROCESSES, {"decode": "v2"}, modules=("torch.utils.data", "webdataset")),
+    Contender("webdataset", webdataset, ("tokens",), {"workers": WORKERS_OR_NONE, "prefetch": PREFETCH}, modules=("torch.utils.data", "webdataset")),
+    Contender("Ray Data, v2", ray_data, PICTURES, {"workers": (2, 4), "prefetch": PREFETCH}, {"decode": "v2"}, worker="ray::", modules=("ray.data",)),
+    Contender("Ray Data", ray_data, REST, {"workers": (2, 4), "prefetch": PREFETCH}, worker="ray::", modules=("ray.data",)),
+    Contender("dataloader-rs", dataloader_rs, REST, {"workers": (2, 1, 4), "prefetch": PREFETCH}, modules=("dataloader_rs",)),
     Contender("no loader, v2", plain_loop, PICTURES, {}, {"decode": "v2"}),
     Contender("no loader", plain_loop, (*REST, *DETECTION), {}),
 )
+
+
+def prepare(contender, work, folder, whole):
+    """Imports what it needs, and lists the pictures: no part of the time to the first batch."""
+    for module in contender.modules:
+        importlib.import_module(module)
+    decode = contender.fixed.get("decode")
+    if decode in ("pil", "v2"):
+        work_of.transform(decode)
+    if work == "photographs":
+        work_of.pictures(pictures_folder(folder, whole))
 
 
 def named(name, work):

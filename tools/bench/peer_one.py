@@ -17,12 +17,13 @@ import peer_work
 import processes
 
 WARM = 1        # seconds that are not measured
-KILLED_AT = 20  # batches
+KILLED_AT = 8   # batches
 
 
 def measure(contender, work, folder, settings, seconds):
-    epochs = contender.make(work, folder, True, **contender.fixed, **settings)
+    peer_loaders.prepare(contender, work, folder, True)
     began = time.perf_counter()
+    epochs = contender.make(work, folder, True, **contender.fixed, **settings)
     batches = peer_loaders.endless(epochs)
     peer_work.read(next(batches))
     figures = {"first_ms": 1e3 * (time.perf_counter() - began)}
@@ -67,6 +68,7 @@ def nanoseconds(pid):
 
 def kill(contender, work, folder, settings):
     """What an epoch makes of a worker's death, in words."""
+    peer_loaders.prepare(contender, work, folder, False)
     epochs = contender.make(work, folder, False, **contender.fixed, **settings)
     samples = marks = longest = 0
     at, last = None, time.perf_counter()
@@ -86,7 +88,7 @@ def kill(contender, work, folder, settings):
         return f"{type(error).__name__} after {time.perf_counter() - at:.2g} s" if at else f"fails before: {error!r}"
     wanted = peer_work.expected(work, folder)
     if (samples, marks) == wanted:
-        return f"each sample once, longest wait {1e3 * longest:.3g} ms"
+        return f"each sample once, longest wait {1e3 * longest:,.0f} ms"
     return f"ends without an error, with {samples:,} of {wanted[0]:,} samples" + ("" if samples != wanted[0] else ", others than asked for")
 
 

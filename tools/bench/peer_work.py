@@ -14,6 +14,7 @@ knows it; loaders that want something else find the files in the same folder.
 Detection has no files: a sample is a dict of five small tensors, about as many objects as pictures have: boxes (n x 4 float32),
 labels (int64), areas (float32), crowds (uint8) and the picture's number. 20 samples are a batch, which is a list of 100 tensors.
 """
+import functools
 import io
 import os
 import pathlib
@@ -32,39 +33,48 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 # ---- files ----
 
-def make(folder):
-    """Writes all files into the folder, if they aren't there. OSError, subprocess.CalledProcessError: no photographs can be had."""
-    done = pathlib.Path(folder, "made")
-    if done.exists():
-        return
+def make(folder, work):
+    """Writes the files of this kind of work, if they aren't there. OSError, subprocess.CalledProcessError: no photographs can be had."""
+    done = pathlib.Path(folder, f"{work} made")
+    if not done.exists():
+        {"photographs": make_photographs, "tokens": make_tokens, "table": make_table}.get(work, lambda folder: None)(folder)
+        done.touch()
+
+
+def make_photographs(folder):
     import photographs
     photographs.make(pathlib.Path(folder, "few"), PICTURES)
-    pictures = sorted(pathlib.Path(folder, "few").glob("*/*.jpg"))
-    for picture in pictures:
+    paths = sorted(pathlib.Path(folder, "few").glob("*/*.jpg"))
+    for picture in paths:
         names = pathlib.Path(folder, "photographs", picture.parent.name)
         names.mkdir(parents=True, exist_ok=True)
         for number in range(NAMES):
             os.link(picture, names / f"{picture.stem}-{number:02}.jpg")
+    classes = sorted({picture.parent.name for picture in paths})
+    write_shards(folder, "photographs", len(paths), lambda i: {
+        "jpg": paths[i].read_bytes(), "cls": str(classes.index(paths[i].parent.name)).encode()})
+
+
+def make_tokens(folder):
     draw = np.random.default_rng(1)
     lengths = np.clip(draw.lognormal(5, 0.8, SEQUENCES), 16, 1024).astype(np.int64)
     places = np.concatenate([[0], np.cumsum(lengths)])
     places.tofile(pathlib.Path(folder, "tokens.idx"))
     tokens = draw.integers(1, 50_000, places[-1], dtype=np.uint16)
     tokens.tofile(pathlib.Path(folder, "tokens.bin"))
-    table = draw.random((ROWS, COLUMNS), dtype=np.float32)
+    write_shards(folder, "tokens", SEQUENCES, lambda i: {"u16": tokens[places[i]:places[i + 1]].tobytes()})
+
+
+def make_table(folder):
+    table = np.random.default_rng(1).random((ROWS, COLUMNS), dtype=np.float32)
     table[:, 0] = np.arange(ROWS)
     np.save(pathlib.Path(folder, "table.npy"), table)
-    classes = sorted({picture.parent.name for picture in pictures})
-    write_shards(folder, "photographs", len(pictures), draw, lambda i: {
-        "jpg": pictures[i].read_bytes(), "cls": str(classes.index(pictures[i].parent.name)).encode()})
-    write_shards(folder, "tokens", SEQUENCES, draw, lambda i: {"u16": tokens[places[i]:places[i + 1]].tobytes()})
-    done.touch()
 
 
-def write_shards(folder, name, count, draw, parts_of):
+def write_shards(folder, name, count, parts_of):
     """Tar files as webdataset reads them: parts of a sample follow each other, with the same name up to the first dot."""
     pathlib.Path(folder, "shards").mkdir(exist_ok=True)
-    for number, indices in enumerate(np.array_split(draw.permutation(count), SHARDS)):
+    for number, indices in enumerate(np.array_split(np.random.default_rng(2).permutation(count), SHARDS)):
         with tarfile.open(pathlib.Path(folder, "shards", f"{name}-{number}.tar"), "w") as shard:
             for i in indices:
                 for ending, data in parts_of(i).items():
@@ -77,8 +87,9 @@ def shards(folder, name):
     return [str(path) for path in sorted(pathlib.Path(folder, "shards").glob(f"{name}-*.tar"))]
 
 
+@functools.lru_cache
 def pictures(folder):
-    """Paths, and the label of each."""
+    """Paths, and the label of each. Listed once, before any time is taken."""
     paths = sorted(pathlib.Path(folder).glob("*/*.jpg"))
     labels = {name: label for label, name in enumerate(sorted({path.parent.name for path in paths}))}
     return [str(path) for path in paths], [labels[path.parent.name] for path in paths]
@@ -86,6 +97,7 @@ def pictures(folder):
 
 # ---- data sets ----
 
+@functools.lru_cache
 def transform(kind):
     """From an opened file (`pil`) or its bytes (`v2`) to a tensor."""
     import torch
@@ -148,7 +160,7 @@ class Tokens(Mapped):
     def __init__(self, folder):
         super().__init__(folder)
         self.places = np.fromfile(pathlib.Path(folder, "tokens.idx"), np.int64)
-        self.tokens = np.memmap(pathlib.Path(folder, "tokens.bin"), np.uint16, "r")
+        self.tokens = np.asarray(np.memmap(pathlib.Path(folder, "tokens.bin"), np.uint16, "r"))
 
     def __len__(self):
         return len(self.places) - 1
@@ -171,7 +183,7 @@ def pad(sequences):
 class Table(Mapped):
     def __init__(self, folder):
         super().__init__(folder)
-        self.rows = np.load(pathlib.Path(folder, "table.npy"), mmap_mode="r")
+        self.rows = np.asarray(np.load(pathlib.Path(folder, "table.npy"), mmap_mode="r"))
 
     def __len__(self):
         return len(self.rows)
@@ -203,6 +215,9 @@ class Targets:
             return arrays
         import torch
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    def batch(self, indices):
+        return [self[index] for index in indices]
 
 
 def dataset(work, folder):
@@ -256,7 +271,7 @@ def read(batch):
 
 
 def marks(work, batch):
-    """An integer whose sum over an epoch tells whether each sample came once."""
+    """An integer whose sum over an epoch tells whether each sample came once; of photographs, whether each label came as often."""
     if work == "photographs":
         return int(np.asarray(batch[1]).sum())
     if work == "detection":

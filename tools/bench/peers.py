@@ -16,16 +16,18 @@ processor time. What isn't installed is left out, and said. Skips (77) without t
 Usage: peers.py [--quick] [--json] [--rounds N] [--feedlane PATH] [--work NAME]... [--free-threaded PYTHON]"""
 import argparse
 import ctypes
+import importlib.metadata
+import importlib.util
 import json
 import os
 import pathlib
 import re
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 TOOLS = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(1, str(TOOLS))
@@ -33,13 +35,15 @@ sys.path.insert(1, str(TOOLS))
 import goals
 import peer_loaders
 import peer_work
-from peer_torch import Group, find_feedlane
+import processes
+from feedlane_command import Group, find_feedlane
 from rounds import alternate, cell, ratios, spread
 
 SECONDS = {"search": 1.5, "round": 4, "quick": 1.5}
 LONGEST = 120  # for one measurement, its imports included
 ONE = str(pathlib.Path(__file__).with_name("peer_one.py"))
-QUICK = {"photographs": ("torch, PIL", "torch, v2", "feedlane.ImageFolder"), "detection": ("torch", "feedlane.DataLoader", "feedlane.Loader")}
+QUICK = {"photographs": ("torch, PIL", "torch, v2", "feedlane.ImageFolder"), **dict.fromkeys(
+    ("tokens", "table", "detection"), ("torch", "feedlane.DataLoader", "feedlane.Loader"))}
 
 
 class Runner:
@@ -47,35 +51,43 @@ class Runner:
         self.folder, self.environment, self.free_threaded = folder, environment, free_threaded
 
     def run(self, contender, work, settings, *more):
-        """What a process for this contender says; None, with the reason on standard error: it can't run here."""
+        """What a process for this contender says; None, with the reason on standard error: it can't run here, or has not ended."""
         python = self.free_threaded if contender.name == "dataloader-rs" and self.free_threaded else sys.executable
         command = [python, "-B", ONE, contender.name, work, self.folder, json.dumps(settings), *map(str, more)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment,
-                                   start_new_session=True)
-        try:
-            said, errors = process.communicate(timeout=LONGEST)
-        except subprocess.TimeoutExpired:
-            return "waits"
-        finally:
-            end_session(process)
-        if process.returncode != 0 or not said.strip():
-            print(f"{contender.name}, {work}, {settings}: {(errors.strip() or 'no output').splitlines()[-1]}", file=sys.stderr)
+        # Files: what a worker holds open must not keep this process from reading to their ends.
+        with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
+            process = subprocess.Popen(command, stdout=said, stderr=errors, env=self.environment, start_new_session=True)
+            try:
+                status = process.wait(LONGEST)
+            except subprocess.TimeoutExpired:
+                status = f"nothing for {LONGEST} s"
+            finally:
+                end_descendants()
+            for file in said, errors:
+                file.seek(0)
+            lines = said.read().splitlines()
+            if status == 0 and lines:
+                return json.loads(lines[-1])
+            why = (errors.read().strip() or "no output").splitlines()[-1]
+            print(f"{contender.name}, {work}, {settings}: {status}: {why}", file=sys.stderr)
             return None
-        return json.loads(said.splitlines()[-1])
 
     def rate(self, contender, work, settings):
         got = self.run(contender, work, settings, SECONDS["search"])
-        return got["rate"] if isinstance(got, dict) else 0
+        return got["rate"] if got else 0
 
     def search(self, contender, work):
         """The fastest settings, found one after the other, and what was tried. None: it can't run here."""
         settings = {name: values[0] for name, values in contender.searched.items()}
         best = self.rate(contender, work, settings)
         tried = [{**settings, "rate": best}]
-        for name, values in contender.searched.items():
+        # The best form of a batch with workers need not be the best one without.
+        for name in [*contender.searched, *(["form"] if "form" in contender.searched else [])]:
             if name == "prefetch" and settings.get("workers") == 0:
                 continue
-            for value in values[1:] if best or len(tried) > 1 else ():
+            for value in contender.searched[name]:
+                if any(all(one[key] == at for key, at in {**settings, name: value}.items()) for one in tried):
+                    continue
                 rate = self.rate(contender, work, {**settings, name: value})
                 tried.append({**settings, name: value, "rate": rate})
                 if rate > best:
@@ -85,33 +97,33 @@ class Runner:
     def killed(self, contender, work, settings):
         if settings.get("workers") == 0:
             settings = {**settings, "workers": 2}
-        got = self.run(contender, work, settings, "kill")
-        return f"waits: nothing for {LONGEST} s" if got == "waits" else got or "it failed"
+        return self.run(contender, work, settings, "kill") or f"nothing for {LONGEST} s, or it failed"
 
 
 def adopt_orphans():
-    """What a measurement has left behind becomes a child of this process: what it used counts as this process's use."""
+    """What a measurement leaves behind becomes a child of this process: what it has used counts as this process's use."""
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def end_session(process):
-    """Ends what a measurement has left behind: all processes of its session."""
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+def end_descendants():
+    """Ends what a measurement has left behind."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        for pid in processes.processes()[1:]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass  # it has ended
         try:
-            if int(stat.read_text().rpartition(")")[2].split()[3]) == process.pid:
-                os.kill(int(stat.parent.name), signal.SIGKILL)
-        except OSError:
-            pass  # it has ended
-    process.wait()
-    try:
-        while os.waitpid(-1, 0)[0]:
-            pass
-    except ChildProcessError:
-        pass  # that was the last one
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return  # that was the last one
+        time.sleep(0.01)
 
 
 def compare(runner, group, work, chosen, say):
-    quick = QUICK.get(work, ()) if chosen.quick else None
+    quick = QUICK[work] if chosen.quick else None
     contenders = [one for one in peer_loaders.CONTENDERS if work in one.works and (quick is None or one.name in quick)]
     if chosen.only:
         contenders = [one for one in contenders if one.name.startswith(("torch", "feedlane")) or one.name in chosen.only]
@@ -123,6 +135,9 @@ def compare(runner, group, work, chosen, say):
     seconds = SECONDS["quick" if chosen.quick else "round"]
     values = alternate({name: lambda name=name: runner.run(peer_loaders.named(name, work), work, found[name][0], seconds) for name in found},
                        chosen.rounds)
+    for name in [name for name, rounds in values.items() if not all(rounds)]:
+        print(f"{name}, {work}: left out, because a round failed", file=sys.stderr)
+        del values[name], found[name]
     rates = {name: [one["rate"] for one in rounds] for name, rounds in values.items()}
     torch = max((name for name in rates if name.startswith("torch")), key=lambda name: spread(rates[name])["median"])
     ours = max((name for name in rates if name.startswith("feedlane")), key=lambda name: spread(rates[name])["median"])
@@ -150,14 +165,13 @@ def environment_of(feedlane):
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
-def missing(environment):
-    if shutil.which("feedlane-image-folder", path=environment["PATH"]) is None:
+def missing(environment, work):
+    """Why this kind of work can't be measured here, or None."""
+    if work == "photographs" and shutil.which("feedlane-image-folder", path=environment["PATH"]) is None:
         return "feedlane-image-folder isn't built (libjpeg-turbo, libpng)"
-    try:
-        from torchvision.transforms import v2  # noqa: F401
-    except ImportError as reason:
-        return str(reason)
-    return None
+    wanted = ["torch", "numpy", *(["torchvision"] if work == "photographs" else [])]
+    lacks = [name for name in wanted if importlib.util.find_spec(name) is None]
+    return f"{', '.join(lacks)}: not installed" if lacks else None
 
 
 def main():
@@ -173,22 +187,25 @@ def main():
     chosen = parser.parse_args()
     feedlane = find_feedlane(chosen.feedlane)
     environment = environment_of(feedlane)
-    reason = missing(environment)
-    if reason:
-        print("skipped:", reason)
-        return 77
-    import torch
     adopt_orphans()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(65536, hard), hard))
-    result = {"machine": {**feedlane.bench("floor", "--quick")["machine"], "torch": torch.__version__,
-                          "python": sys.version.split()[0]}, "groups": {}}
+    # Without an import of torch: this process would share its pages, and a measurement's memory would count half of them.
+    result = {"machine": {**feedlane.bench("floor", "--quick")["machine"], "python": sys.version.split()[0]}, "groups": {}}
+    if importlib.util.find_spec("torch"):
+        result["machine"]["torch"] = importlib.metadata.version("torch")
     say = (lambda *_: None) if chosen.json else lambda *words: print(*words, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         folder = chosen.data or folder
-        peer_work.make(folder)
         runner = Runner(folder, environment, chosen.free_threaded)
         for work in chosen.work or peer_work.BATCH:
+            reason = missing(environment, work)
+            try:
+                if not reason:
+                    peer_work.make(folder, work)
+            except (OSError, ImportError, subprocess.CalledProcessError) as error:
+                reason = f"no data can be made: {error}"
+            if reason:
+                print(f"skipped: {work}: {reason}")
+                return 77
             compare(runner, result["groups"].setdefault(work, Group()), work, chosen, say)
     if chosen.json:
         print(json.dumps(result, default=vars, indent=1))

@@ -36,8 +36,9 @@ def texts(name):
 
 
 def processor_seconds():
+    """With that of descendants that have ended and were waited for."""
     fields = (text.rpartition(")")[2].split() for text in texts("stat"))
-    return sum(int(field[11]) + int(field[12]) for field in fields) / TICKS
+    return sum(sum(map(int, field[11:15])) for field in fields) / TICKS
 
 
 def memory_mib():
