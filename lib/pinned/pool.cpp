@@ -288,13 +288,18 @@ void Pool::set_bytes(std::uintptr_t first, std::uint64_t bytes) {
   if (bytes == 0) registered_.erase(found);
 }
 
+// The registration that begins at or before this address; the end: there is none.
+std::map<std::uintptr_t, Pool::Stretch>::const_iterator Pool::find_before(std::uintptr_t at) const {
+  const auto after = registered_.upper_bound(at);
+  return after == registered_.begin() ? registered_.end() : std::prev(after);
+}
+
 // The bytes from this address to the end of its part; UINT64_MAX: it isn't registered.
 std::uint64_t Pool::left_of_part(const void* address) const {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   const std::lock_guard lock(mutex_);
-  auto found = registered_.upper_bound(at);
-  if (found == registered_.begin()) return UINT64_MAX;
-  --found;
+  const auto found = find_before(at);
+  if (found == registered_.end()) return UINT64_MAX;
   const auto& [first, stretch] = *found;
   const std::uint64_t offset = at - first;
   if (offset >= stretch.bytes) return UINT64_MAX;
@@ -302,13 +307,12 @@ std::uint64_t Pool::left_of_part(const void* address) const {
 }
 
 bool Pool::covers(const void* address, std::uint64_t bytes) const {
-  const auto first = reinterpret_cast<std::uintptr_t>(address);
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
   const std::lock_guard lock(mutex_);
-  auto after = registered_.upper_bound(first);
-  if (after == registered_.begin()) return false;
-  --after;
-  const auto& [begin, stretch] = *after;
-  const std::uint64_t offset = first - begin;
+  const auto found = find_before(at);
+  if (found == registered_.end()) return false;
+  const auto& [first, stretch] = *found;
+  const std::uint64_t offset = at - first;
   return stretch.is_settled && offset <= stretch.bytes && bytes <= stretch.bytes - offset &&
          bytes <= stretch.part - offset % stretch.part;
 }

@@ -82,6 +82,8 @@ class Pool {
   void give_up_parts(std::uintptr_t first, const Stretch& stretch, std::uint64_t bytes);
   // Unregisters parts from the last one on; `left` are the bytes that are still registered, after an error.
   Status unregister_parts(std::uintptr_t first, const Stretch& stretch, std::uint64_t& left, Error& error);
+  // under the mutex
+  [[nodiscard]] std::map<std::uintptr_t, Stretch>::const_iterator find_before(std::uintptr_t at) const;
   [[nodiscard]] std::uint64_t left_of_part(const void* address) const;
   void set_bytes(std::uintptr_t first, std::uint64_t bytes);  // under the mutex; 0: it is no longer registered
   static void on_passed(void* cookie, std::int32_t status);
