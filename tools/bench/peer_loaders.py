@@ -395,10 +395,6 @@ class Contender:
     modules: tuple = ()
     worker: str = ""  # what the command line of a worker begins with, if there are other processes than workers
 
-    @property
-    def feedlane(self):
-        return self.name.startswith("feedlane")
-
 
 PICTURES, REST, DETECTION = ("photographs",), ("tokens", "table"), ("detection",)
 BY_PROCESSES = {"workers": WORKERS, "prefetch": PREFETCH}

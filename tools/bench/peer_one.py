@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One measurement of peers.py, in a process of its own: the rate of a loader, or what an epoch makes of a worker's death. Prints a line
-of JSON.
+"""One measurement of peers.py, in a process of its own: the rate of a loader, or what happens in an epoch when a worker is
+killed. Prints a line of JSON.
 
 Usage: peer_one.py CONTENDER WORK FOLDER SETTINGS_AS_JSON SECONDS|kill"""
 import json
@@ -67,7 +67,7 @@ def nanoseconds(pid):
 
 
 def kill(contender, work, folder, settings):
-    """What an epoch makes of a worker's death, in words."""
+    """What happens in an epoch when a worker is killed, in words."""
     peer_loaders.prepare(contender, work, folder, False)
     epochs = contender.make(work, folder, False, **contender.fixed, **settings)
     samples = marks = longest = 0

@@ -162,7 +162,7 @@ def compare(runner, group, work, chosen, say):
 
 
 def environment_of(feedlane):
-    """The package and the worker program of the same build; what other loaders are told by it."""
+    """The variables for ours, all of one build, and for other loaders."""
     folder = pathlib.Path(feedlane.path).resolve().parents[1] / "image_folder"
     environment = goals.environment(feedlane.path)
     return {**environment, "PATH": os.pathsep.join([str(folder), environment.get("PATH", "")]), "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -181,7 +181,7 @@ def missing(environment, work):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="less time, without a search; of photographs and detection only torch's and feedlane's loaders")
+    parser.add_argument("--quick", action="store_true", help="less time, without a search; only torch's and feedlane's loaders")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=5, help="of which the medians are taken")
     parser.add_argument("--feedlane", help="path of the feedlane command")
