@@ -148,7 +148,8 @@ FEEDLANE_API int32_t feedlane_pool_unregister(feedlane_pool *p, void *address, f
 /** The pool's counters. Thread safety: any thread. */
 FEEDLANE_API int32_t feedlane_pool_get_stats(const feedlane_pool *p, feedlane_pool_stats *out);
 /**
- * Unregisters all memory and frees the pool. `*p` becomes NULL on 0. NULL is allowed.
+ * Unregisters all memory and frees the pool. `*p` becomes NULL on 0. NULL is allowed. Waits while a stream's callback
+ * ends the use of a batch; such callbacks do not block.
  *  - E_STATE: a buffer is in use, or a loader uses the pool; the loader does so until its last batch is released and
  *    its last monitor is destroyed. The call has no effect.
  *

@@ -26,6 +26,7 @@ void StreamUse::end(const Error& stream) {
   // Once the use has ended, the slot and this object may belong to another batch.
   Life& life = leases_->life();
   pinned::Pool& pool = *leases_->pool();
+  const pinned::Pool::Callback callback(pool);
   const tensors::SlotTable::Left left = leases_->end_use(token_, stream);
   if (left.freed) life.let_go_later(pool);  // the batch's count
   life.let_go_later(pool);                  // the count of `ask`

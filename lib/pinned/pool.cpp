@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string_view>
+#include <thread>
 
 #include "base/versioned.hpp"
 #include "os/event.hpp"
@@ -22,6 +24,7 @@ constexpr std::uint64_t max_buffer_bytes = std::uint64_t{1} << 40;
 // one registration, 16 bytes for each 4 KiB, may have at most 2^31 - 1.
 constexpr std::uint64_t too_large_bytes = std::uint64_t{1} << 39;
 constexpr std::uint64_t max_part_bytes = std::uint64_t{1} << 38;
+constexpr std::chrono::microseconds callback_pause{50};
 
 std::uint64_t page_bytes() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
@@ -346,6 +349,9 @@ void Pool::clean_up() {
 }
 
 Status Pool::check_idle(Error& error) {
+  // Acquire: pairs with the release in ~Callback. Sleeps: a caller with a realtime priority would keep a callback on
+  // its processor from ending.
+  while (callbacks_.load(std::memory_order_acquire) != 0) std::this_thread::sleep_for(callback_pause);
   clean_up();
   // Acquire: pairs with the release in remove_user.
   if (const std::uint32_t users = users_.load(std::memory_order_acquire); users != 0)

@@ -52,6 +52,19 @@ class Pool {
   class Deferred;
   void defer(Deferred& object);
   void clean_up();
+  // Around a stream's callback that may let go of a loader's last count: check_idle waits for its end. The pool must
+  // exist at the beginning, and does until the end.
+  class Callback {
+   public:
+    // Relaxed: who sees what the callback has freed sees this too.
+    explicit Callback(Pool& pool) : pool_(pool) { pool_.callbacks_.fetch_add(1, std::memory_order_relaxed); }
+    Callback(const Callback&) = delete;
+    Callback& operator=(const Callback&) = delete;
+    ~Callback() { pool_.callbacks_.fetch_sub(1, std::memory_order_release); }  // pairs with the acquire in check_idle
+
+   private:
+    Pool& pool_;
+  };
   // E_STATE while buffers are in use or a loader uses the pool.
   Status check_idle(Error& error);
 
@@ -94,6 +107,7 @@ class Pool {
   std::uint64_t buffer_bytes_ = 0;
   os::Fd returned_;  // eventfd for threads that sleep in acquire
   std::atomic<std::uint32_t> users_{0};
+  std::atomic<std::uint32_t> callbacks_{0};
 
   mutable std::mutex mutex_;
   std::vector<Buffer> buffers_;
