@@ -103,7 +103,8 @@ int feedlane::capi::forked_worker_main(int fd, const feedlane_dataset& dataset, 
     const Status s = take_descriptor(fd, socket, error);
     return s == FEEDLANE_OK ? run_at(std::move(socket), &dataset, &inherited, error) : s;
   });
-  return status == FEEDLANE_OK ? 0 : 1;
+  // As for one that has attached, its trainer's death is no failure of the worker.
+  return status == FEEDLANE_OK || status == FEEDLANE_E_PEER_DEAD ? 0 : 1;
 }
 
 bool feedlane::capi::is_worker_process() {

@@ -189,7 +189,9 @@ class Forked(Case):
     def test_batches(self):
         with self.loader() as loader:
             self.assertEqual([int(numbers[0, 0]) for numbers, _ in loader], list(range(0, LENGTH, 2)))
-        self.assertEqual(self.ends(), [0, 0])
+        ends = self.ends()
+        self.assertIn(0, ends)
+        self.assertLessEqual(set(ends), {0, -signal.SIGKILL}, "one may not have attached when the other had made all")
 
 
 class BadInput(unittest.TestCase):
