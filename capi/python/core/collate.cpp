@@ -38,9 +38,14 @@ struct Parts {
     std::sort(containers.begin(), containers.end());
     bool is_twice = std::adjacent_find(containers.begin(), containers.end()) != containers.end();
     std::vector<Place> places;
-    for (Py_ssize_t i = 0; !is_twice && i < PyList_Size(leaves); i++) {
-      const Place place = place_of(PyList_GetItem(leaves, i));
+    const auto add_place = [&places](PyObject* leaf) {
+      const Place place = place_of(leaf);
       if (place.bytes != 0) places.push_back(place);
+    };
+    for (Py_ssize_t i = 0; !is_twice && i < PyList_Size(leaves); i++) {
+      PyObject* const leaf = PyList_GetItem(leaves, i);
+      add_place(leaf);
+      for (Py_ssize_t k = 0; k < packed_count(leaf); k++) add_place(packed_leaf(leaf, k));
     }
     std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.address < b.address; });
     for (std::size_t i = 1; i < places.size(); i++)
@@ -55,10 +60,11 @@ struct Collation {
   PyObject* fallback;
   Parts* parts = nullptr;
 
-  // The last tensors are collate.Leaves' to deal with: more than a batch has share one.
+  // The last tensors are collate.Leaves' to deal with: what a batch has more shares one.
   [[nodiscard]] bool is_full() const { return PyList_Size(leaves) >= FEEDLANE_MAX_TENSORS - 1; }
 
   Ref plan_of(Ref leaf, long owner) const {
+    if (is_full()) return Ref(PyObject_CallMethod(leaves, "plan", "Ol", leaf.get(), owner));
     const Py_ssize_t number = PyList_Size(leaves);
     if (PyList_Append(leaves, leaf.get()) != 0) return {};
     return Ref(Py_BuildValue("(lnl)", static_cast<long>(plan_leaf), number, owner));
@@ -213,7 +219,8 @@ Ref Collation::whole(PyObject* value) const {
   auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(value));
   const bool is_dict = PyDict_CheckExact(value), is_list = PyList_CheckExact(value);
   if (!parts->add(value, is_dict || is_list)) return {};
-  if (is_full() && (type == types.ndarray || type == types.tensor())) return by_python(value);
+  // A tensor in a shared one would view the storage of all: it is pickled, if that is allowed.
+  if (is_full() && type == types.tensor()) return by_python(value);
   if (type == types.ndarray)
     if (Ref leaf = array_leaf(&value, 1, false)) return plan_of(std::move(leaf), owner_numpy);
   if (types.tensor() != nullptr && type == types.tensor())

@@ -146,7 +146,18 @@ std::int64_t forks();
 // ---- the types ----
 
 // Kinds of a plan's nodes, and whose array a leaf is: as tree.py numbers them.
-enum PlanKind : long { plan_leaf, plan_list, plan_tuple, plan_mapping, plan_named, plan_value, plan_fields = 9 };
+enum PlanKind : long {
+  plan_leaf,
+  plan_list,
+  plan_tuple,
+  plan_mapping,
+  plan_named,
+  plan_value,
+  plan_state,
+  plan_part,
+  plan_object,
+  plan_fields
+};
 enum LeafOwner : long { owner_any, owner_numpy, owner_torch };
 
 // loader.cpp: Loader.
@@ -299,8 +310,18 @@ struct Place {
   std::uint64_t bytes = 0;
 };
 Place place_of(PyObject* leaf);
+// The bytes that a Leaf takes.
+std::uint64_t bytes_of(PyObject* leaf);
+// Writes a Leaf to so many bytes.
+void write_leaf_to(PyObject* leaf, char* place);
 // Writes a Leaf as tensor `number` of the task's batch. A status of feedlane_task_tensor; no exception.
 std::int32_t write_leaf(PyObject* leaf, const feedlane_task* task, std::int32_t number, const char* name);
+
+// pack.cpp: Pack, leaves that share a tensor.
+bool add_pack(PyObject* module);
+// The leaves in a Pack; another object has none. Borrowed.
+Py_ssize_t packed_count(PyObject* object);
+PyObject* packed_leaf(PyObject* pack, Py_ssize_t number);
 
 // collate.cpp: plans (see tree.py) and leaves of samples and of values. What is not common is the package's Python
 // code's.

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cursor: iterates over an epoch's batches.
 #include <algorithm>
+#include <cstring>
 #include <ctime>
+#include <string_view>
 
 #include "core.hpp"
+#include "numbers.hpp"
 
 namespace feedlane::python {
 namespace {
 
 // A wait ends this often, so that a signal that came just before it finds Python's handler.
 constexpr std::int64_t slice_ns = 200'000'000;
-constexpr std::uint8_t bool_code = 6;                // DLPack's
-constexpr Py_ssize_t max_metadata_bytes = 16 << 20;  // tree.MAX_BYTES
+constexpr std::uint8_t bool_code = 6;                      // DLPack's
+constexpr Py_ssize_t max_metadata_bytes = 16 << 20;        // tree.MAX_BYTES
+constexpr std::string_view mark{"\0feedlane-plan\0", 15};  // tree.MARK; the next zero byte ends the plan
+constexpr std::size_t max_dimensions = 64;                 // of a part: tree.MAX_DEPTH
 // Batches between two looks for missing workers, where the program starts them: a look takes a call of the system.
 constexpr std::uint64_t batches_per_look = 8;
 
@@ -27,23 +32,48 @@ struct Cursor {
   bool looks;                      // for missing workers
   std::uint64_t calls;             // of `next`
   bool is_in_call;                 // see InCall
-  PyObject* metadata;              // of the newest batch, and its plan: they rarely change
+  PyObject* metadata;              // of the newest batch, up to the integers, and its plan: they rarely change
   std::uint64_t tensors;
   PyObject* plan;
 };
 
+// The metadata of a batch: a plan, which is the same object as the cursor's if that didn't change, and the integers of
+// its parts.
+struct Described {
+  Ref plan;
+  Ref metadata;  // has the integers
+  const char* numbers = nullptr;
+  std::size_t count = 0;
+  bool is_cut = false;  // the last one
+};
+
 Cursor* cursor_of(PyObject* self) { return reinterpret_cast<Cursor*>(self); }
+
+std::string_view text_of(PyObject* bytes) {
+  return {PyBytes_AsString(bytes), static_cast<std::size_t>(PyBytes_Size(bytes))};
+}
 
 Loader& loader_of_cursor(const Cursor& cursor) { return *reinterpret_cast<Loader*>(cursor.loader); }
 
 // What a batch is made into, while its token is held.
 class Builder {
  public:
-  Builder(const Cursor& cursor, feedlane_loader* loader, const feedlane_batch& batch)
-      : cursor_(cursor), loader_(loader), batch_(batch) {}
+  Builder(const Cursor& cursor, feedlane_loader* loader, const feedlane_batch& batch, const Described& described)
+      : cursor_(cursor),
+        loader_(loader),
+        batch_(batch),
+        numbers_(described.numbers),
+        count_(described.count),
+        is_cut_(described.is_cut) {}
 
-  // NULL without an exception: a plan that tree.build knows and this doesn't.
-  Ref build(PyObject* plan) const {
+  // NULL without an exception: what tree.build knows and this doesn't, or finds to be malformed.
+  Ref build_all(PyObject* plan) {
+    Ref all = is_cut_ ? Ref() : build(plan);
+    return count_ == 0 ? std::move(all) : Ref();
+  }
+
+ private:
+  Ref build(PyObject* plan) {
     switch (kind_of(plan)) {
       case plan_leaf: return leaf(number_at(plan, 1), number_at(plan, 2));
       case plan_list: return list(PyTuple_GetItem(plan, 1));
@@ -52,15 +82,15 @@ class Builder {
       case plan_named: return named(plan);
       case plan_value: return Ref(PyObject_CallNoArgs(PyTuple_GetItem(plan, 1)));
       case plan_fields: return fields();
+      case plan_part: return part(plan);
       default: return {};
     }
   }
 
- private:
   static long number_at(PyObject* tuple, Py_ssize_t i) { return PyLong_AsLong(PyTuple_GetItem(tuple, i)); }
   static PlanKind kind_of(PyObject* plan) { return static_cast<PlanKind>(number_at(plan, 0)); }
 
-  Ref list(PyObject* children) const {
+  Ref list(PyObject* children) {
     const Py_ssize_t count = PyTuple_Size(children);
     Ref all(PyList_New(count));
     for (Py_ssize_t i = 0; all && i < count; i++) {
@@ -71,7 +101,7 @@ class Builder {
     return all;
   }
 
-  Ref tuple(PyObject* children) const {
+  Ref tuple(PyObject* children) {
     const Py_ssize_t count = PyTuple_Size(children);
     Ref all(PyTuple_New(count));
     for (Py_ssize_t i = 0; all && i < count; i++) {
@@ -83,7 +113,7 @@ class Builder {
   }
 
   // Its class may have a __new__ of its own: tuple's is called.
-  Ref named(PyObject* plan) const {
+  Ref named(PyObject* plan) {
     Ref fields = list(PyTuple_GetItem(plan, 2));
     if (!fields) return {};
     Ref make(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyTuple_Type), "__new__"));
@@ -91,7 +121,7 @@ class Builder {
                 : Ref();
   }
 
-  Ref mapping(PyObject* plan) const {
+  Ref mapping(PyObject* plan) {
     if (PyTuple_GetItem(plan, 2) != reinterpret_cast<PyObject*>(&PyDict_Type)) return {};
     PyObject* const keys = PyTuple_GetItem(plan, 1);
     PyObject* const children = PyTuple_GetItem(plan, 3);
@@ -114,10 +144,41 @@ class Builder {
     return all && static_cast<std::uint64_t>(PyDict_Size(all.get())) == batch_.tensor_count ? std::move(all) : Ref();
   }
 
+  [[nodiscard]] bool is_torch(long owner) const {
+    return owner == owner_torch || (owner == owner_any && cursor_.from_dlpack != Py_None);
+  }
+
+  // As tree._part_of, of numpy's arrays.
+  Ref part(PyObject* plan) {
+    PyObject* const dtype = PyTuple_GetItem(plan, 5);
+    if (is_torch(number_at(plan, 2)) || dtype == Py_None) return {};
+    const feedlane_tensor& shared = batch_.tensors[number_at(plan, 1)];
+    const auto ndim = static_cast<std::size_t>(number_at(plan, 4));
+    if (shared.ndim != 1 || shared.dtype.bits * shared.dtype.lanes != 8 || count_ < 1 + ndim) return {};
+    std::int64_t numbers[1 + max_dimensions];
+    std::memcpy(numbers, numbers_, (1 + ndim) * sizeof *numbers);
+    numbers_ += (1 + ndim) * sizeof *numbers;
+    count_ -= 1 + ndim;
+    const std::int64_t offset = numbers[0], item = number_at(plan, 6);
+    std::int64_t bytes = item, extent = item;  // extent: as if no length were 0, which numpy checks too
+    for (std::size_t i = 1; i <= ndim; i++) {
+      if (numbers[i] < 0 || __builtin_mul_overflow(extent, std::max<std::int64_t>(numbers[i], 1), &extent)) return {};
+      bytes = numbers[i] == 0 ? 0 : bytes * numbers[i];
+    }
+    const auto end = static_cast<std::int64_t>(shared.bytes) - bytes;
+    if (item == 0 || offset < 0 || offset % item != 0 || offset > end) return {};
+    if (!pack_) pack_ = view_of(loader_, batch_.token, shared, is_read_only(loader_of_cursor(cursor_)));
+    const Ref shape = pack_ ? shape_of(numbers + 1, static_cast<std::int32_t>(ndim)) : Ref();
+    const Ref place(shape ? PyLong_FromLongLong(offset) : nullptr);
+    if (!place) return {};
+    Ref made(PyObject_CallFunctionObjArgs(types.ndarray, shape.get(), dtype, pack_.get(), place.get(), nullptr));
+    if (!made && PyErr_ExceptionMatches(PyExc_ValueError) != 0) PyErr_Clear();  // more dimensions than this numpy has
+    return made;
+  }
+
   Ref leaf(long number, long owner) const {
     const feedlane_tensor& tensor = batch_.tensors[number];
-    const bool is_torch = owner == owner_torch || (owner == owner_any && cursor_.from_dlpack != Py_None);
-    if (!is_torch) return array_of(loader_, batch_.token, tensor, is_read_only(loader_of_cursor(cursor_)));
+    if (!is_torch(owner)) return array_of(loader_, batch_.token, tensor, is_read_only(loader_of_cursor(cursor_)));
     if (cursor_.from_dlpack == Py_None) return {};
     Ref capsule = capsule_of(loader_, batch_.token, static_cast<std::int32_t>(number), false);
     Ref made(capsule ? PyObject_CallFunctionObjArgs(cursor_.from_dlpack, capsule.get(), nullptr) : nullptr);
@@ -129,26 +190,41 @@ class Builder {
   const Cursor& cursor_;
   feedlane_loader* loader_;
   const feedlane_batch& batch_;
+  const char* numbers_;  // those left, in the order of the plan, and how many they are
+  std::size_t count_;
+  bool is_cut_;
+  Ref pack_;  // the View of the tensor that parts share
 };
 
-// The plan of this batch: any worker may have written there, so it is copied once, and checked by `read`.
-bool read_plan(Cursor& cursor, const feedlane_batch& batch) {
+// Any worker may have written there, so it is copied once, and checked by `read`. Empty with an exception.
+Described describe(Cursor& cursor, const feedlane_batch& batch) {
   const auto bytes = static_cast<Py_ssize_t>(batch.metadata_bytes);
   const char* const text = static_cast<const char*>(batch.metadata);
   Ref metadata(
       PyBytes_FromStringAndSize(text, std::min(bytes, max_metadata_bytes + 1)));  // `read` refuses that one more
-  if (!metadata) return false;
-  if (cursor.metadata != nullptr && cursor.tensors == batch.tensor_count) {
-    const int same = PyObject_RichCompareBool(metadata.get(), cursor.metadata, Py_EQ);
-    if (same != 0) return same == 1;
+  if (!metadata) return {};
+  Described found;
+  const std::string_view all = text_of(metadata.get());
+  std::string_view words = all;
+  if (all.substr(0, mark.size()) == mark) words = all.substr(0, all.find('\0', mark.size()));
+  if (words.size() < all.size()) {
+    const std::string_view numbers = all.substr(words.size() + 1);
+    found.numbers = numbers.data();
+    found.count = numbers.size() / sizeof(std::int64_t);
+    found.is_cut = numbers.size() % sizeof(std::int64_t) != 0;
   }
-  Ref count(PyLong_FromUnsignedLongLong(batch.tensor_count));
-  Ref plan(count ? PyObject_CallFunctionObjArgs(cursor.read, metadata.get(), count.get(), nullptr) : nullptr);
-  if (!plan) return false;
-  Ref(std::exchange(cursor.metadata, metadata.release()));
-  Ref(std::exchange(cursor.plan, plan.release()));
-  cursor.tensors = batch.tensor_count;
-  return true;
+  if (cursor.metadata == nullptr || cursor.tensors != batch.tensor_count || words != text_of(cursor.metadata)) {
+    Ref known(PyBytes_FromStringAndSize(words.data(), static_cast<Py_ssize_t>(words.size())));
+    Ref count(known ? PyLong_FromUnsignedLongLong(batch.tensor_count) : nullptr);
+    Ref plan(count ? PyObject_CallFunctionObjArgs(cursor.read, metadata.get(), count.get(), nullptr) : nullptr);
+    if (!plan) return {};
+    Ref(std::exchange(cursor.metadata, known.release()));
+    Ref(std::exchange(cursor.plan, plan.release()));
+    cursor.tensors = batch.tensor_count;
+  }
+  found.plan = Ref::borrow(cursor.plan);
+  found.metadata = std::move(metadata);
+  return found;
 }
 
 // Waits for a batch. The GIL is released only if none is there.
@@ -199,10 +275,8 @@ Ref data_of(Cursor& cursor, feedlane_loader* loader, feedlane_batch& batch, bool
   is_final = cursor.is_whole;
   if (cursor.is_whole) return by_epoch(cursor, loader, "arrived", batch);
   Ref data;
-  if (read_plan(cursor, batch)) {
-    const Ref plan = Ref::borrow(cursor.plan);
-    data = Builder(cursor, loader, batch).build(plan.get());
-  }
+  if (const Described described = describe(cursor, batch); described.plan)
+    data = Builder(cursor, loader, batch, described).build_all(described.plan.get());
   is_final = !data && (PyErr_Occurred() == nullptr || PyErr_ExceptionMatches(types.malformed) != 0 ||
                        PyErr_ExceptionMatches(PyExc_ImportError) != 0);
   if (is_final) {

@@ -59,9 +59,11 @@ void copy_rows(const Leaf& leaf, char* place) {
     std::memcpy(place + static_cast<std::uint64_t>(i) * leaf.row_bytes, leaf.sources[i].data, leaf.row_bytes);
 }
 
+PyObject* get_bytes(PyObject* self, void*) { return PyLong_FromUnsignedLongLong(bytes_of(self)); }
+
 PyObject* fill(PyObject* self, PyObject* memory) {
   const Leaf& leaf = *leaf_of(self);
-  const std::uint64_t bytes = leaf.row_bytes * static_cast<std::uint64_t>(leaf.count != 0 ? leaf.count : 1);
+  const std::uint64_t bytes = bytes_of(self);
   Py_buffer buffer;
   if (PyObject_GetBuffer(memory, &buffer, PyBUF_CONTIG) != 0) return nullptr;
   const bool fits = static_cast<std::uint64_t>(buffer.len) == bytes;
@@ -77,6 +79,7 @@ PyMethodDef leaf_methods[] = {{"fill", fill, METH_O, "fill(memory): writes it th
                               {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef leaf_members[] = {{"dtype", get_dtype, nullptr, "DLPack's code and bits.", nullptr},
                               {"shape", get_shape, nullptr, "In elements.", nullptr},
+                              {"nbytes", get_bytes, nullptr, "Its size in bytes.", nullptr},
                               {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot leaf_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(free_leaf)},
                             {Py_tp_getset, leaf_members},
@@ -264,6 +267,13 @@ Place place_of(PyObject* object) {
   if (!place || PyArg_ParseTuple(place.get(), "KK", &address, &bytes) == 0) PyErr_Clear();
   return {static_cast<std::uintptr_t>(address), bytes};
 }
+
+std::uint64_t bytes_of(PyObject* object) {
+  const Leaf& leaf = *leaf_of(object);
+  return leaf.row_bytes * static_cast<std::uint64_t>(leaf.count != 0 ? leaf.count : 1);
+}
+
+void write_leaf_to(PyObject* object, char* place) { copy_rows(*leaf_of(object), place); }
 
 bool is_leaf(PyObject* object) { return Py_TYPE(object) == leaf_type; }
 

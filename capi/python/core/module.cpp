@@ -204,8 +204,9 @@ PyMODINIT_FUNC PyInit__core() {
 #ifdef Py_GIL_DISABLED
   if (PyUnstable_Module_SetGIL(module.get(), Py_MOD_GIL_NOT_USED) != 0) return nullptr;
 #endif
-  for (bool (*const add)(PyObject*) : {add_arena, add_monitor, add_ring, add_sampler, add_pool, add_loader, add_view,
-                                       add_batch, add_cursor, add_task, add_worker, add_leaf, add_rows, add_queue})
+  for (bool (*const add)(PyObject*) :
+       {add_arena, add_monitor, add_ring, add_sampler, add_pool, add_loader, add_view, add_batch, add_cursor, add_task,
+        add_worker, add_leaf, add_pack, add_rows, add_queue})
     if (!add(module.get())) return nullptr;
   return module.release();
 }

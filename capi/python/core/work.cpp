@@ -17,6 +17,8 @@ constexpr std::int64_t slice_ns = 1'000'000'000;
 // The first index of a batch whose indices are a pickle: indices.MARK.
 constexpr std::int64_t payload_mark = INT64_MIN;
 
+constexpr Py_ssize_t max_metadata_bytes = 16 << 20;  // tree.MAX_BYTES
+
 // Of the sample that this thread is making.
 thread_local const std::uint64_t* sample_seed = nullptr;
 
@@ -123,7 +125,8 @@ class Loop {
     if (rows_.get() != Py_None) return write_rows(rows_.get(), dataset_.get(), task);
     Ref leaves(PyObject_CallNoArgs(new_leaves_.get()));
     Ref plan = leaves ? plan_of(task, leaves.get()) : Ref();
-    return plan && write(task, leaves.get()) && attach(task, plan.get());
+    Ref numbers(plan ? PyObject_GetAttrString(leaves.get(), "numbers") : nullptr);
+    return numbers && write(task, leaves.get()) && attach(task, plan.get(), numbers.get());
   }
 
   Ref plan_of(const feedlane_task* task, PyObject* leaves) {
@@ -201,7 +204,7 @@ class Loop {
   // True), be changed in place, or be equal as its class has it. With an exception: false.
   static bool is_plain(PyObject* plan) {
     const long kind = PyLong_AsLong(PyTuple_GetItem(plan, 0));
-    if (kind == plan_leaf) return true;
+    if (kind == plan_leaf || kind == plan_part || kind == plan_object) return true;
     if (kind == plan_value) return PyUnicode_CheckExact(PyTuple_GetItem(plan, 1));
     if (kind == plan_mapping) {
       PyObject* const shell = PyTuple_GetItem(plan, 2);
@@ -218,8 +221,8 @@ class Loop {
     return true;
   }
 
-  // The plan rarely changes from one batch to the next.
-  bool attach(const feedlane_task* task, PyObject* plan) {
+  // The plan rarely changes from one batch to the next; the numbers, an array.array, do.
+  bool attach(const feedlane_task* task, PyObject* plan, PyObject* numbers) {
     const bool plain = is_plain(plan);
     const int is_same = plain && newest_plan_ ? PyObject_RichCompareBool(plan, newest_plan_.get(), Py_EQ) : 0;
     if (is_same < 0) return false;
@@ -232,6 +235,20 @@ class Loop {
     char* bytes = nullptr;
     Py_ssize_t length = 0;
     if (PyBytes_AsStringAndSize(blob_.get(), &bytes, &length) != 0) return false;
+    const Py_ssize_t count = PySequence_Size(numbers);
+    if (count <= 0) return count == 0 && store(task, bytes, length);
+    if (count > (max_metadata_bytes - length - 1) / Py_ssize_t{sizeof(std::int64_t)})  // it says so
+      return static_cast<bool>(Ref(PyObject_CallFunctionObjArgs(dump_.get(), plan, numbers, nullptr)));
+    Py_buffer view;
+    if (PyObject_GetBuffer(numbers, &view, PyBUF_SIMPLE) != 0) return false;
+    metadata_.assign(bytes, static_cast<std::size_t>(length));
+    metadata_.push_back('\0');
+    metadata_.append(static_cast<const char*>(view.buf), static_cast<std::size_t>(view.len));
+    PyBuffer_Release(&view);
+    return store(task, metadata_.data(), static_cast<Py_ssize_t>(metadata_.size()));
+  }
+
+  bool store(const feedlane_task* task, const char* bytes, Py_ssize_t length) {
     const std::int32_t s =
         feedlane_task_store(task, FEEDLANE_STORE_METADATA, bytes, static_cast<std::uint64_t>(length), error_room());
     return s == FEEDLANE_OK || refuse(s);
@@ -252,6 +269,7 @@ class Loop {
       refused_, rows_, begins_, caught_;
   std::vector<std::string> names_;
   Ref newest_plan_, blob_;
+  std::string metadata_;
   std::int64_t epoch_ = -1;
   long long position_ = -1;  // of the sample that is being made
 };

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from . import errors
+from . import collate, errors
 from .batch import Batch as _Batch
 from .records import (BatchRecord, ConsumerCounters, Diagnosis, DType, LoaderInfo, Plan, PoolStats, RankInfo, StateInfo, Stats, Timings, WorkerSetup,
                       WorkerStats)
@@ -598,5 +598,27 @@ class Leaf:
     @property
     def shape(self) -> tuple[int, ...]:
         """Its shape, in elements."""
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
     def fill(self, memory: ReadableBuffer, /) -> None:
         """Writes the tensor to `memory`. Raises ValueError if the size of `memory` differs."""
+
+
+class Pack:
+    """Leaves stored one after the other in a tensor of bytes."""
+
+    def __len__(self) -> int:
+        """The number of its leaves."""
+    @property
+    def dtype(self) -> DType:
+        """That of bytes."""
+    @property
+    def shape(self) -> tuple[int]:
+        """The total size, in bytes."""
+    def add(self, leaf: collate.AnyLeaf, /) -> int:
+        """Adds a leaf. Returns its offset in the tensor, a multiple of 64."""
+    def cut(self, count: int, /) -> None:
+        """Removes the leaves after the first `count`."""
+    def fill(self, memory: ReadableBuffer, /) -> None:
+        """Writes all to `memory`. Raises ValueError if the size of `memory` differs, and what a collate.Leaf raises."""

@@ -115,7 +115,7 @@ class Arena:
             if len(leaf.shape) >= _core.MAX_NDIM:
                 raise TypeError(f"array {number} has {len(leaf.shape)} dimensions, but at most {_core.MAX_NDIM - 1} are allowed")
         fields = tuple((name, leaf.dtype, leaf.shape) for name, leaf in zip(names, leaves))
-        entry = self._reserve(key, fields, tree.dump(plan, self.allow_pickle), pinned, timeout_ns)
+        entry = self._reserve(key, fields, tree.dump(plan, leaves.numbers, self.allow_pickle), pinned, timeout_ns)
         try:
             for number, leaf in enumerate(leaves):
                 _fill(leaf, entry, number)
@@ -284,13 +284,9 @@ def _names(value: Any, count: int) -> list[str]:
     return keys if is_flat else [str(number) for number in range(count)]
 
 
-def _fill(leaf: collate.Leaf | _core.Leaf, entry: Batch, number: int) -> None:
+def _fill(leaf: collate.AnyLeaf, entry: Batch, number: int) -> None:
     """Writes a leaf into its tensor. Keeps no reference to the entry."""
-    memory = memoryview(entry._view(number))
-    if isinstance(leaf, _core.Leaf):
-        leaf.fill(memory)
-    elif memory.nbytes:
-        leaf.fill(np.ndarray(leaf.shape, leaf.stored, buffer=memory))
+    leaf.fill(memoryview(entry._view(number)))
 
 
 def _outcome(status: int, text: str) -> errors.FeedlaneError:

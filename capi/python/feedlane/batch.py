@@ -166,14 +166,16 @@ class Batch(_core.Batch):
         Workers of this package describe their batches there, in a format that may change. Raises StaleBatch if it was released."""
         return self._metadata(sys.maxsize)
 
-    def _plan(self) -> Plan:
-        """Reads the plan. Any worker may write this memory, so it is copied once, and checked before it is used."""
-        return self._load(self._metadata(tree.MAX_BYTES + 1), self.tensor_count)
+    def _plan(self) -> tuple[Plan, bytes]:
+        """Returns the plan and the metadata that has it. Any worker may write this memory, so it is copied once, and checked
+        before it is used."""
+        metadata = self._metadata(tree.MAX_BYTES + 1)
+        return self._load(metadata, self.tensor_count), metadata
 
     def _names(self) -> dict[int, str]:
         """Returns tree.names of its plan, or {} if the plan is malformed."""
         try:
-            return tree.names(self._plan())
+            return tree.names(self._plan()[0])
         except values.Malformed:
             return {}
 
@@ -185,10 +187,10 @@ class Batch(_core.Batch):
 
     def _read(self) -> Any:
         try:
-            plan = self._plan()
+            plan, metadata = self._plan()
             if plan[0] == tree.FIELDS:
                 return self._fields()
-            return tree.build(plan, lambda leaf, owner: self._convert(BatchTensor(self, leaf), owner))
+            return tree.build(plan, lambda leaf, owner: self._convert(BatchTensor(self, leaf), owner), tree.numbers_of(metadata))
         except (values.Malformed, ImportError) as reason:  # ImportError: a torch tensor, but torch is missing
             raise errors.make(_core.E_CORRUPT, f"the worker wrote an invalid batch structure: {reason}", worker=self.worker,
                               attempt=self.attempt, epoch=self.epoch, batch=self.number) from reason

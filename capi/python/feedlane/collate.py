@@ -28,16 +28,30 @@ _VALUE_BYTES = 8  # approximate size of a short value
 
 class Leaf:
     """A tensor to write: its element type (DLPack's, or torch's name of a type that DLPack does not have), the numpy type that
-    stores it, its shape, and `fill(view)`, which writes it through a numpy view of its place."""
+    stores it, its shape, and `write(view)`, which writes it through a numpy view of its place."""
 
-    __slots__ = ("dtype", "stored", "shape", "fill", "place")
+    __slots__ = ("dtype", "_stored", "shape", "_write", "place")
 
     shape: tuple[int, ...]
     place: tuple[int, int]  # address and size of its only source, if known, for core/collate.cpp
 
     def __init__(self, dtype: DType | str, stored: np.dtype[Any], shape: abc.Iterable[int],
-                 fill: abc.Callable[[npt.NDArray[Any]], None]) -> None:
-        self.dtype, self.stored, self.shape, self.fill = dtype, stored, tuple(shape), fill
+                 write: abc.Callable[[npt.NDArray[Any]], None]) -> None:
+        self.dtype, self._stored, self.shape, self._write = dtype, stored, tuple(shape), write
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return math.prod(self.shape) * self._stored.itemsize
+
+    def fill(self, memory: memoryview) -> None:
+        """Writes the tensor to `memory`, which has nbytes bytes."""
+        if memory.nbytes:
+            self._write(np.ndarray(self.shape, self._stored, buffer=memory))
+
+
+AnyLeaf = Leaf | _core.Leaf | _core.Pack
+"""What has dtype, shape and fill."""
 
 
 def is_tensor(value: Any) -> bool:
@@ -199,13 +213,15 @@ class Leaves(list[Any]):
     """Collects the leaves while a plan is made. Some leaves share one tensor: those beyond the largest number of tensors in a
     batch, those with more dimensions than a tensor may have, and those of a type that DLPack does not have.
 
-    packs: False if the leaves are declared, so that their number is fixed. pickles: whether values may be pickled."""
+    packs: False if the leaves are declared, so that their number is fixed. pickles: whether values may be pickled. numbers: of
+    the parts and objects, see tree.py."""
 
-    _pack: Pack | None
+    _pack: _core.Pack | None
 
     def __init__(self, packs: bool = True, pickles: bool = False) -> None:
         super().__init__()
         self.packs, self.pickles, self._pack = packs, pickles, None
+        self.numbers = array.array("q")
         self._room = _MAX_VALUES
 
     def has_room(self, size: int) -> bool:
@@ -224,58 +240,43 @@ class Leaves(list[Any]):
             return (tree.VALUE, value)
         made = objects.Object(value)
         leaf = Leaf(*dtypes.of_numpy(np.uint8), (made.bytes,), made.write)
-        number, offset = self._packed(leaf)
-        return (tree.OBJECT, number, offset, made.start, made.bytes)
+        number = self._packed(leaf, made.start, made.bytes)
+        return (tree.OBJECT, number)
 
-    def forget(self) -> None:
-        """Discards all leaves, because the value is pickled instead."""
-        self.clear()
-        self._pack = None
+    def mark(self) -> tuple[int, int, int]:
+        """For `back_to`: what was collected so far."""
+        return len(self), len(self.numbers), len(self._pack) if self._pack is not None else 0
 
-    def _packed(self, leaf: Leaf) -> tuple[int, int]:
-        """Returns the number of the shared tensor and the leaf's offset in it."""
+    def back_to(self, mark: tuple[int, int, int]) -> None:
+        """Discards what was collected since, because the value is pickled instead."""
+        leaves, numbers, packed = mark
+        del self[leaves:], self.numbers[numbers:]
+        if self._pack is not None:
+            self._pack.cut(packed)
+            self._pack = self._pack if packed else None
+
+    def _packed(self, leaf: Leaf | _core.Leaf, *numbers: int) -> int:
+        """Puts the leaf into the shared tensor, and its offset and these numbers into `numbers`. Returns the tensor's number."""
         if self._pack is None:
-            self._pack = Pack()
+            self._pack, self._pack_number = _core.Pack(), len(self)
             self.append(self._pack)
-        offset = self._pack.add(leaf)
-        return self.index(self._pack), offset
+        self.numbers.append(self._pack.add(leaf))
+        self.numbers.extend(numbers)
+        return self._pack_number
 
-    def plan(self, leaf: Leaf, owner: int = tree.ANY) -> Plan:
+    def plan(self, leaf: Leaf | _core.Leaf, owner: int = tree.ANY) -> Plan:
         """Collects a leaf and returns its plan: a tensor of the batch, or a part of the shared one. Raises TypeError if the
         leaves are declared and this leaf cannot be a tensor."""
-        if not self.is_full() and len(leaf.shape) <= _core.MAX_NDIM and not isinstance(leaf.dtype, str):
+        shape = leaf.shape
+        if not self.is_full() and len(shape) <= _core.MAX_NDIM and not isinstance(leaf.dtype, str):
             self.append(leaf)
             return (tree.LEAF, len(self) - 1, owner)
         if not self.packs:
             raise TypeError(f"a batch of declared fields has at most {_core.MAX_TENSORS} tensors of at most {_core.MAX_NDIM} "
                             f"dimensions and of types that DLPack has")
-        number, offset = self._packed(leaf)
-        name = leaf.dtype if isinstance(leaf.dtype, str) else dtypes.name_of(leaf.dtype)
-        return (tree.PART, number, owner, name, offset, leaf.shape)
-
-
-class Pack(Leaf):
-    """Leaves stored one after the other in a tensor of bytes."""
-
-    __slots__ = ("_parts",)
-    _ALIGNMENT = 64
-
-    def __init__(self) -> None:
-        super().__init__(*dtypes.of_numpy(np.uint8), (0,), self._fill)
-        self._parts: list[tuple[Leaf, int, int]] = []
-
-    def add(self, leaf: Leaf) -> int:
-        """Adds a leaf and returns its offset in the tensor, in bytes."""
-        offset = -(-self.shape[0] // self._ALIGNMENT) * self._ALIGNMENT
-        size = math.prod(leaf.shape) * leaf.stored.itemsize
-        self._parts.append((leaf, offset, size))
-        self.shape = (offset + size,)
-        return offset
-
-    def _fill(self, view: npt.NDArray[Any]) -> None:
-        for leaf, offset, size in self._parts:
-            if size:
-                leaf.fill(view[offset:offset + size].view(leaf.stored).reshape(leaf.shape))
+        number = self._packed(leaf, *shape)
+        dtype = leaf.dtype
+        return (tree.PART, number, owner, dtype if isinstance(dtype, str) else dtypes.name_of(dtype), len(shape))
 
 
 def mapping_plan(example: abc.Mapping[Any, Any], keys: tuple[Any, ...], children: tuple[Plan, ...]) -> Plan:
@@ -342,10 +343,11 @@ def _as_array(value: Any) -> npt.NDArray[Any]:
 def single(sample: Any, leaves: Leaves) -> Plan:
     """As default_convert: converts one sample without a batch dimension; numbers and strings stay unchanged. Returns the plan,
     and appends its leaves to `leaves`, which must be empty."""
+    before = leaves.mark()
     try:
         return _single(sample, leaves)
     except Unusual:
-        leaves.forget()
+        leaves.back_to(before)
         return leaves.object(sample)
 
 
@@ -360,11 +362,11 @@ def _single(sample: Any, leaves: Leaves) -> Plan:
 def whole(value: Any, leaves: Leaves) -> Plan:
     """Makes the plan of a collate_fn's result, unchanged: arrays become numpy arrays again, tensors torch tensors. Appends the
     leaves to `leaves`. If values may be pickled, and a plan would change a part of the result, all of it is pickled."""
-    before = len(leaves)
+    before = leaves.mark()
     try:
         return _core.collate_whole(value, leaves, part, Unusual if leaves.pickles else None)
     except Unusual:
-        del leaves[before:]
+        leaves.back_to(before)
         return leaves.object(value)
 
 

@@ -26,7 +26,8 @@ def of_numpy(dtype: npt.DTypeLike | str) -> tuple[DType, np.dtype[Any]]:
     if name == "bfloat16":
         return BFLOAT16, _beyond_numpy(name) or np.dtype(np.int16)
     dtype = np.dtype(str(dtype).removeprefix("torch.") if _is_of_torch(dtype) else dtype)
-    code = _CODES.get(dtype.kind) if name is None else None
+    # ml_dtypes gives numpy's kind to some of its types, which are found by name once it is imported.
+    code = _CODES.get(dtype.kind) if _name_beyond_numpy(dtype) is None else None
     if code is None or dtype.itemsize > 16 or (dtype.kind == "f" and dtype.itemsize > 8):
         raise TypeError(f"tensors of type {dtype} are not supported")
     return (code, dtype.itemsize * 8), dtype.newbyteorder("=")

@@ -208,7 +208,7 @@ class Maker:
         if not rows:
             return 0
         self._write(task, leaves)
-        blob = tree.dump(plan, self.job.allow_pickle)
+        blob = tree.dump(plan, leaves.numbers, self.job.allow_pickle)
         try:
             task.metadata(blob)
         except errors.LimitError as reason:
@@ -306,20 +306,17 @@ class Maker:
         name: str = self.job.fields[number][0] if self.job.fields else str(number)
         return name.encode()
 
-    def write_leaf(self, task: _core.Task, number: int, leaf: collate.Leaf | _core.Leaf) -> None:
+    def write_leaf(self, task: _core.Task, number: int, leaf: collate.AnyLeaf) -> None:
         """Writes tensor `number` of the batch. Raises TypeError if it has too many dimensions, and LimitError if the slot is
         too small."""
         if len(leaf.shape) > _core.MAX_NDIM:
             raise TypeError(f"a tensor has {len(leaf.shape)} dimensions, but at most {_core.MAX_NDIM} are allowed")
-        assert not isinstance(leaf.dtype, str)  # only parts of a Pack have such a type
+        assert not isinstance(leaf.dtype, str)  # only leaves in a Pack have such a type
         try:
             memory = task.tensor(number, self.name_of(number), leaf.dtype, leaf.shape)
         except errors.LimitError as reason:
             raise self.too_large(reason) from None
-        if isinstance(leaf, _core.Leaf):
-            leaf.fill(memory)
-        elif memory.nbytes:
-            leaf.fill(np.ndarray(leaf.shape, leaf.stored, buffer=memory))
+        leaf.fill(memory)
 
     def compare(self, leaves: collate.Leaves) -> None:
         """Raises TypeError if the leaves differ from the declaration in number, element type or shape."""

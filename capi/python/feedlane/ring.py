@@ -246,7 +246,7 @@ class Messages:
     def __len__(self) -> int:
         return len(self._span)
 
-    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """The messages, without a copy. Raises BufferError after release."""
         rows = np.asarray(memoryview(self._span))
         array = rows if self._dtype.subdtype is not None else rows.view(self._dtype)[:, 0]

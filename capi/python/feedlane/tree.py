@@ -3,11 +3,13 @@
 
 In Python a plan is a tuple: a kind, the data of that kind, the plans of its children. In the metadata the plan is JSON after MARK,
 because any worker can write there, and the trainer must be able to read it without running code. A node is a list that begins with its
-kind. A bare string, integer, float, true, false or null stands for itself. values.py describes the other values.
+kind. A bare string, integer, float, true, false or null stands for itself. values.py describes the other values. What changes from
+batch to batch, the places and shapes of arrays in a shared tensor, is not in the plan: a zero byte and 64-bit integers follow the
+JSON. So equal plans need to be read only once.
 
     ["leaf", owner]                      the next tensor of the slot, in the order of the text
-    ["part", owner, dtype, offset, length ...]   an array of this shape in the one tensor of bytes that such arrays share
-    ["object", offset, start, length]       a pickled value in that tensor, see objects.py
+    ["part", owner, dtype, dimensions]   an array in the one tensor of bytes that such arrays share; its integers: offset, shape
+    ["object"]                           a pickled value in that tensor, see objects.py; its integers: offset, start, length
     ["list", node ...]  ["tuple", node ...]
     ["dict", how, key, node ...]         how: "dict", "OrderedDict", a defaultdict's factory, or a pickled empty mapping
     ["named", "module:Class", node ...]  a named tuple
@@ -18,10 +20,12 @@ Metadata without MARK, or none, comes from a worker that does not use this packa
 A violation of the format or of a limit raises Malformed. Pickled parts are read only if the loader has allow_pickle=True."""
 from __future__ import annotations
 
+import array
 import collections
 import collections.abc as abc
 import functools
 import importlib
+import itertools
 import json
 import math
 import re
@@ -36,8 +40,8 @@ from .values import Malformed
 if TYPE_CHECKING:
     from .records import Plan
 
-# Data of each kind: number and owner; -; -; keys and the empty mapping; class; the value; -; number, owner, dtype, offset
-# and shape; number, offset, start and bytes; -.
+# Data of each kind: number and owner; -; -; keys and the empty mapping; class; the value; -; number, owner, dtype and
+# dimensions, as read also numpy's type (None: it has none) and its bytes; number; -.
 LEAF, LIST, TUPLE, MAPPING, NAMED, VALUE, STATE, PART, OBJECT, FIELDS = range(10)
 # Type of a leaf's array. ANY: the loader chooses it. NUMPY, TORCH: kept from the result of a collate_fn.
 ANY, NUMPY, TORCH = range(3)
@@ -46,6 +50,7 @@ MARK = b"\0feedlane-plan\0"  # begins with a zero byte, as no text does
 MAX_BYTES = 16 << 20
 MAX_NODES = 1 << 20
 MAX_DEPTH = 64
+_NUMBER_BYTES = 8
 
 _FACTORIES: dict[str, type | None] = {
     "": None, **{kind.__name__: kind for kind in (bool, bytes, dict, float, int, list, set, str, tuple)}}
@@ -68,11 +73,13 @@ _newest: tuple[Any, Any] = (None, None)  # plans rarely change between batches
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=False).encode
 
 
-def dump(plan: Plan, allow_pickle: bool = False) -> bytes:
-    """Returns the metadata of a batch. Raises TypeError for a value that can only be pickled if pickling is not allowed, and
-    ValueError beyond a limit."""
+def dump(plan: Plan, numbers: array.array[int] | None = None, allow_pickle: bool = False) -> bytes:
+    """Returns the metadata of a batch. numbers: collate.Leaves.numbers. Raises TypeError for a value that can only be pickled if
+    pickling is not allowed, and ValueError beyond a limit."""
     budget = values.Budget(MAX_NODES)
     blob = MARK + _encode(_node_of(plan, allow_pickle, budget, MAX_DEPTH)).encode(errors="surrogatepass")
+    if numbers:
+        blob += b"\0" + numbers.tobytes()
     if len(blob) > MAX_BYTES:
         raise ValueError(f"the batch without its tensors takes {len(blob)} bytes, but at most {MAX_BYTES} are allowed: put large "
                          f"data into arrays")
@@ -89,9 +96,9 @@ def _node_of(plan: Plan, allow_pickle: bool, budget: values.Budget, depth: int) 
     if kind == LEAF:
         return ["leaf", plan[2]]  # its position gives its number
     if kind == PART:
-        return ["part", *plan[2:5], *plan[5]]
+        return ["part", *plan[2:]]
     if kind == OBJECT:
-        return ["object", *plan[2:]]
+        return ["object"]
     children = [_node_of(child, allow_pickle, budget, depth - 1) for child in plan[-1]]
     if kind == LIST:
         return ["list", *children]
@@ -133,28 +140,41 @@ _decode = json.JSONDecoder(parse_int=values.bounded_int).decode
 
 
 def load(blob: bytes, tensors: int, allow_pickle: bool = False, is_ours: bool = False) -> Plan:
-    """Returns the plan in a batch's metadata; (FIELDS,): the metadata is not this package's. is_ours: the worker uses this package.
-    Raises Malformed if the plan is invalid or has more leaves than `tensors`, and, with is_ours, if there is none."""
+    """Returns the plan in a batch's metadata, for `build`; (FIELDS,): the metadata is not this package's. is_ours: the worker uses
+    this package. Raises Malformed if the plan is invalid or has more leaves than `tensors`, and, with is_ours, if there is none."""
     global _newest
     plan: Plan
-    known, plan = _newest
-    if known == (blob, tensors, allow_pickle):
-        return plan
     if not blob.startswith(MARK):
         if is_ours:
             raise Malformed("it does not begin as this package's structures do")
         return (FIELDS,)
     if len(blob) > MAX_BYTES:
         raise Malformed(f"it has {len(blob)} bytes, but at most {MAX_BYTES} are allowed")
-    text = blob[len(MARK):]
+    text = blob[len(MARK):_end_of_plan(blob)]
+    known, plan = _newest
+    if known == (text, tensors, allow_pickle):
+        return plan
     _count_nodes(text)
     try:
         node = _decode(text.decode(errors="surrogatepass"))
     except (ValueError, RecursionError) as reason:
         raise Malformed(f"it is not JSON that this package wrote: {type(reason).__name__}") from None
     plan = _Reader(tensors, allow_pickle).top(node)
-    _newest = ((blob, tensors, allow_pickle), plan)
+    _newest = ((text, tensors, allow_pickle), plan)
     return plan
+
+
+def _end_of_plan(blob: bytes) -> int:
+    end = blob.find(b"\0", len(MARK))
+    return end if end >= 0 else len(blob)
+
+
+def numbers_of(blob: bytes) -> array.array[int]:
+    """Returns the integers of the parts and objects in a batch's metadata, in the order of the plan."""
+    numbers = blob[_end_of_plan(blob) + 1:]
+    if len(numbers) % _NUMBER_BYTES:
+        raise Malformed("its integers are incomplete")
+    return array.array("q", numbers)
 
 
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
@@ -204,24 +224,28 @@ class _Reader:
         return self._leaves - 1
 
     def _part(self, node: Any, _depth: int) -> Plan:
-        if len(node) < 4 or len(node) > 4 + MAX_DEPTH or type(node[1]) is not int or not ANY <= node[1] <= TORCH:
-            raise Malformed("a part lacks an owner, a type or a place, or it has too many dimensions")
+        if len(node) != 4 or type(node[1]) is not int or not ANY <= node[1] <= TORCH:
+            raise Malformed("a part has no owner, type and dimensions")
         if type(node[2]) is not str or not _DTYPE.fullmatch(node[2]):
             raise Malformed("a part has no valid type")
-        if any(type(number) is not int or not 0 <= number < 2**63 for number in node[3:]):
-            raise Malformed("a part has an invalid place or shape")
+        if type(node[3]) is not int or not 0 <= node[3] <= MAX_DEPTH:
+            raise Malformed("a part has an invalid number of dimensions")
         if self._pack is None:
             self._pack = self._next_leaf()
-        return (PART, self._pack, node[1], node[2], node[3], tuple(node[4:]))
+        try:
+            dtype = dtypes.numpy_named(node[2])
+        except TypeError:
+            return (PART, self._pack, *node[1:], None, 0)
+        return (PART, self._pack, *node[1:], dtype, dtype.itemsize)
 
     def _object(self, node: Any, _depth: int) -> Plan:
         if not self._allow_pickle:
             raise Malformed("the value is pickled, but the loader was created without allow_pickle=True")
-        if len(node) != 4 or any(type(number) is not int or not 0 <= number < 2**62 for number in node[1:]):
-            raise Malformed("an object has no valid place")
+        if len(node) != 1:
+            raise Malformed("an object has data of its own")
         if self._pack is None:
             self._pack = self._next_leaf()
-        return (OBJECT, self._pack, *node[1:])
+        return (OBJECT, self._pack)
 
     def _list(self, node: Any, depth: int) -> Plan:
         return (LIST, self._children(node[1:], depth))
@@ -312,21 +336,37 @@ def names(plan: Plan) -> dict[int, str]:
     return found
 
 
-def build(plan: Plan, leaf: abc.Callable[[int, int], Any]) -> Any:
-    """Makes the nested batch; `leaf(number, owner)` makes each array. Raises Malformed if the plan does not match the arrays,
-    and ImportError for one of torch's element types if torch is missing."""
+def build(plan: Plan, leaf: abc.Callable[[int, int], Any], numbers: abc.Sequence[int] = ()) -> Any:
+    """Makes the nested batch; `leaf(number, owner)` makes each array. numbers: as numbers_of. Raises Malformed if the plan does not
+    match the arrays and numbers, and ImportError for one of torch's element types if torch is missing."""
+    left = iter(numbers)
+    built = _built(plan, leaf, left)
+    if next(left, None) is not None:
+        raise Malformed("it has more integers than its parts and objects need")
+    return built
+
+
+def _take(left: abc.Iterator[int], count: int) -> tuple[int, ...]:
+    taken = tuple(itertools.islice(left, count))
+    if len(taken) < count or (taken and min(taken) < 0):
+        raise Malformed("a part or object has no valid place")
+    return taken
+
+
+def _built(plan: Plan, leaf: abc.Callable[[int, int], Any], left: abc.Iterator[int]) -> Any:
     kind = plan[0]
     if kind == LEAF:
         return leaf(plan[1], plan[2])
     if kind == PART:
-        return _part_of(leaf(plan[1], plan[2]), *plan[3:])
+        offset, *shape = _take(left, 1 + plan[4])
+        return _part_of(leaf(plan[1], plan[2]), plan[3], offset, tuple(shape))
     if kind == OBJECT:
-        return _object_of(leaf(plan[1], NUMPY), *plan[2:])
+        return _object_of(leaf(plan[1], NUMPY), *_take(left, 3))
     if kind == VALUE:
         return plan[1]()
     if kind == FIELDS:
         raise Malformed("a batch without a structure must be read as a dict of its tensors")
-    children = [build(child, leaf) for child in plan[-1]]
+    children = [_built(child, leaf, left) for child in plan[-1]]
     if kind == LIST:
         return children
     if kind == TUPLE:

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from . import _core, collate, dtypes, errors, feeding, lifetime, maker, order, policies, shipping, tree
 
 if TYPE_CHECKING:
+    import array
+
     from .records import Indexed, Plan, WorkerSetup
 
 is_forked = False  # this process is a worker that was forked
@@ -152,9 +154,9 @@ class Glue:
         self.rows = batches.rows
         self.write = batches.write_leaf  # for a collate.Leaf, which is not a compiled Leaf
 
-    def dump(self, plan: Plan) -> bytes:
+    def dump(self, plan: Plan, numbers: array.array[int] | None = None) -> bytes:
         """Returns the metadata of a batch. Raises the errors of tree.dump."""
-        return tree.dump(plan, self._batches.job.allow_pickle)
+        return tree.dump(plan, numbers, self._batches.job.allow_pickle)
 
     def slow(self, task: _core.Task) -> None:
         """Makes a batch of any kind. Exceptions become the batch's error."""

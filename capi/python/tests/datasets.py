@@ -402,6 +402,41 @@ class Scribbler(Numbers):
         return super().__getitem__(i)
 
 
+def small_arrays(number):
+    """100 arrays, of which each second one has another shape for another number."""
+    return [{"x": np.full((number + i % 3, 2), i, np.float32), "y": np.array(i)} for i in range(50)]
+
+
+class Small:
+    """Four samples."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return small_arrays(i)
+
+
+class Written(Small):
+    """Its worker leaves `words` where a batch's structure and integers belong."""
+
+    def __init__(self, words):
+        self.words = words
+
+    def __getitem__(self, i):
+        feedlane.tree.dump = lambda *_: self.words
+        return super().__getitem__(i)
+
+
+def by_python(_worker):
+    """A worker_init_fn: batches are made by Python code, which writes all that tree.dump returns."""
+    feedlane.maker.Maker.by_python = True
+
+
+def the_first(samples):
+    return samples[0]
+
+
 def everyday(samples):
     """A collate_fn with something of everything that needs no pickle."""
     rows = np.stack(samples)

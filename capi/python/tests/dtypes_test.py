@@ -41,6 +41,12 @@ class Types(unittest.TestCase):
             self.assertEqual((batch.tensors[0].dtype, batch.tensors[0].numpy().dtype), ("bfloat16", ml_dtypes.bfloat16))
             self.assertEqual(np.asarray(batch.tensors[0]).astype(float)[1].tolist(), [1, 1, 1])
 
+    def test_no_tensor_is_of_a_type_that_only_its_name_makes_numpys(self):
+        for name in "float8_e5m2", "float8_e4m3fn", "int4":  # numpy finds the first by its name, as a float
+            for spelling in name, getattr(ml_dtypes, name), np.dtype(getattr(ml_dtypes, name)):
+                with self.subTest(spelling=spelling), self.assertRaises(TypeError):
+                    feedlane.dtypes.of_numpy(spelling)
+
     def test_fields_are_declared_by_any_name_of_it(self):
         spellings = ["bfloat16", ml_dtypes.bfloat16, np.dtype(ml_dtypes.bfloat16)]
         if "torch" in sys.modules:

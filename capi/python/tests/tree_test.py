@@ -22,7 +22,7 @@ import warnings
 from numpy_or_skip import np
 import feedlane
 from feedlane import tree
-from datasets import Numbers, Point, Scribbler, everyday, odd, Odd
+from datasets import Numbers, Point, Scribbler, Small, Written, by_python, everyday, odd, Odd, small_arrays, the_first
 
 
 def load(words, tensors=0, allow_pickle=False):
@@ -32,7 +32,14 @@ def load(words, tensors=0, allow_pickle=False):
 
 def read(blob, tensors=0, allow_pickle=False):
     """As Batch.data does, with a leaf's number in its place."""
-    return tree.build(load(blob, tensors, allow_pickle), lambda number, owner: ("leaf", number, owner))
+    return tree.build(load(blob, tensors, allow_pickle), lambda number, owner: ("leaf", number, owner),
+                      tree.numbers_of(tree.MARK + blob.removeprefix(tree.MARK)))
+
+
+def part(memory, kind, offset, *shape, owner=0):
+    """The array or tensor that a part of `memory` is."""
+    node = json.dumps(["part", owner, kind, len(shape)]).encode()
+    return tree.build(load(node, 1), lambda _number, _owner: memory, (offset, *shape))
 
 
 def written(value, **named):
@@ -141,7 +148,9 @@ class Malformed(unittest.TestCase):
                       b'["texts","<U1","AAAA",1]', b'["texts","|S1","YQ==",-1]', b'["texts","|S1","YQ==",1e9]',
                       b'["texts","|S1","",4611686018427387904,4]', b'["texts","<i4","AAAAAA==",1]', b"1" * 21, b"1" * 10**6,
                       b'["pickle","gARLAS4="]', pickle.dumps((0, 0, 0)), b"cos\n_exit\n(I77\ntR.", deep, b"[" * 10**6,
-                      b'["object",0,0,0]', b'["object",0,0]',
+                      b'["object",0,0,0]', b'["object"]', b'["part",0,"int8"]', b'["part",3,"int8",1]', b'["part",0,"int8",-1]',
+                      b'["part",0,"int8",65]', b'["part",0,"int8",1.0]', b'["part",0,"object",1]', b'1\0' + bytes(8),
+                      b'1\0' + bytes(5),
                       b'["list"' + b",1" * tree.MAX_NODES + b"]", b" " * (tree.MAX_BYTES + 1)):
             with self.subTest(words=words[:60]), self.assertRaises(tree.Malformed):
                 read(words, tensors=4)
@@ -159,22 +168,21 @@ class Malformed(unittest.TestCase):
             self.skipTest(str(missing))
         whole = torch.arange(64, dtype=torch.uint8)
 
-        def part(name):
-            node = json.dumps(["part", tree.TORCH, name, 16, 2]).encode()
-            return tree.build(load(node, 1), lambda _number, _owner: whole)
+        def of_type(name):
+            return part(whole, name, 16, 2, owner=tree.TORCH)
 
-        self.assertEqual(part("int16").tolist(), whole[16:20].view(torch.int16).tolist())
+        self.assertEqual(of_type("int16").tolist(), whole[16:20].view(torch.int16).tolist())
         for name in filter(tree._DTYPE.fullmatch, dir(torch)):
             with self.subTest(name), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's, of types that are new in it
                 try:
-                    self.assertEqual(part(name).shape, (2,))
+                    self.assertEqual(of_type(name).shape, (2,))
                 except tree.Malformed:
                     pass
         # A name of a later torch's that is no element type.
         with unittest.mock.patch.object(torch, "int77", torch.strided, create=True):
             with self.assertRaisesRegex(tree.Malformed, "unknown type 'int77'"):
-                part("int77")
+                of_type("int77")
 
     def test_parts_of_impossible_shapes(self):
         memories = [np.zeros(64, np.uint8)]
@@ -185,7 +193,19 @@ class Malformed(unittest.TestCase):
             for kind in "bool", "float32", "complex64":
                 for memory in memories:
                     with self.subTest(shape=shape[-3:], kind=kind), self.assertRaises(tree.Malformed):
-                        tree.build(load(json.dumps(["part", 0, kind, 0, *shape]).encode(), 1), lambda *_: memory)
+                        part(memory, kind, 0, *shape)
+
+    def test_integers_of_parts(self):
+        memory = np.arange(64, dtype=np.uint8)
+        self.assertEqual(part(memory, "uint8", 3, 2, 2).tolist(), [[3, 4], [5, 6]])
+        for kind, numbers in (("int8", (65,)), ("int8", (-1,)), ("int8", (63, 2)), ("int8", (0, -1)), ("int16", (1,)), ("int64", (2**62,)),
+                              ("int8", (2**63 - 1, 2))):
+            with self.subTest(kind=kind, numbers=numbers), self.assertRaises(tree.Malformed):
+                part(memory, kind, *numbers)
+        plan = load(b'["list",["part",0,"int8",1],["part",0,"int8",0]]', 1)
+        for numbers, found in (((0, 2, 2), [[0, 1], 2]), ((0, 2), None), ((), None), ((0, 2, 2, 0), None)):
+            with self.subTest(numbers=numbers), contextlib.nullcontext() if found else self.assertRaises(tree.Malformed):
+                self.assertEqual([part.tolist() for part in tree.build(plan, lambda *_: memory, numbers)], found)
 
     def test_nodes_are_counted_before_they_are_made(self):
         words = b"[" + b"[]," * 5_000_000 + b"[]]"
@@ -254,6 +274,45 @@ class Malformed(unittest.TestCase):
                 read(words, allow_pickle=True)
         with self.assertRaisesRegex(tree.Malformed, "not a mutable mapping"):
             read(json.dumps(["dict", ["pickle", pickled([1, 2])], 0, 1]).encode(), allow_pickle=True)
+
+
+class Parts(unittest.TestCase):
+    """More arrays than a batch has tensors."""
+
+    def check(self, found, number):
+        for mine, wanted in zip(found, small_arrays(number), strict=True):
+            for name in "xy":
+                self.assertIs(type(mine[name]), np.ndarray)
+                self.assertEqual((mine[name].dtype, mine[name].shape), (wanted[name].dtype, wanted[name].shape))
+                self.assertEqual(mine[name].tolist(), wanted[name].tolist())
+
+    def test_of_changing_shapes(self):
+        for workers in 0, 1:
+            with self.subTest(workers=workers), feedlane.Loader(Small(), 1, num_workers=workers,
+                                                                collate_fn=the_first, held=4) as loader:
+                for number, found in enumerate(loader):
+                    self.check(found, number)
+                    found[-1]["x"][:] = 7  # its own memory
+                kept = list(itertools.islice(loader, 2))
+                for number, batch in enumerate(loader.batches()):
+                    self.check(batch.data, number)  # made by tree.build, not by core/cursor.cpp
+                for number, found in enumerate(kept):
+                    self.check(found, number)
+
+    def test_integers_that_are_wrong(self):
+        leaves = feedlane.collate.Leaves()
+        good = tree.dump(feedlane.collate.whole(small_arrays(0), leaves), leaves.numbers)
+        at = good.index(b"\0", len(tree.MARK)) + 1
+        wrong = [good[:-8], good[:-1], good + bytes(8), good[:at - 1]]
+        for place, value in (0, -1), (0, 3), (0, 2**62), (1, 3), (2, -1), (2, 2**62):  # an offset; an offset and a length
+            words = bytearray(good)
+            words[at + 8 * place:at + 8 * place + 8] = value.to_bytes(8, sys.byteorder, signed=True)
+            wrong.append(bytes(words))
+        for words in good, *wrong:
+            with self.subTest(words=words[-20:]), feedlane.Loader(
+                    Written(words), 1, num_workers=1, collate_fn=the_first, worker_init_fn=by_python) as loader:
+                with contextlib.nullcontext() if words is good else self.assertRaises(feedlane.CorruptError):
+                    self.check(next(iter(loader)), 0)
 
 
 class Names(unittest.TestCase):
