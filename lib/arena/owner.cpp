@@ -113,7 +113,8 @@ Owner::Result Owner::publish(Peer& peer, const shm::ArenaRequest& request) {
   const Key key = key_of(request);
   const std::uint32_t entry = store_->add(peer, extent, key, (request.flags & shm::arena_pinned) != 0);
   if (key.bytes == 0) send_to_all(peer, entry);
-  else wants_.fulfil(key, peer.number(), [&](const Wants::Waiter& waiter) { tell(waiter, shm::ArenaAnswerKind::ready); });
+  else
+    wants_.fulfil(key, peer.number(), [&](const Wants::Waiter& waiter) { tell(waiter, shm::ArenaAnswerKind::ready); });
   return Result::done;
 }
 

@@ -55,9 +55,12 @@ void DatasetRunner::reset_report() {
 
 // As reset_report, but does nothing if the previous callback has written nothing that `translate` reads.
 inline void DatasetRunner::renew_report() {
-  const bool is_clean = report_.text[0] == '\0' && report_.os_errno == 0 && report_.transient == 0 &&
-                        report_.detail_len == 0 && report_.detail == detail_.data();
-  if (!is_clean) [[unlikely]]
+  // One branch: this is done for each sample.
+  const std::uint64_t changed =
+      static_cast<unsigned char>(report_.text[0]) | static_cast<std::uint32_t>(report_.os_errno | report_.transient) |
+      report_.detail_len |
+      (reinterpret_cast<std::uintptr_t>(report_.detail) ^ reinterpret_cast<std::uintptr_t>(detail_.data()));
+  if (changed != 0) [[unlikely]]
     reset_report();
 }
 
@@ -278,7 +281,7 @@ Status DatasetRunner::skip_delivered(Task& task, Progress& p, Pace& pace, Error&
     if (p.failures > max_failures) return error.code = FEEDLANE_E_INIT;  // with the last failure's text
     p.to_skip -= taken;
     task.start_over();  // drops what the callbacks have put into the slot
-    if (s = pace.between(0); s != FEEDLANE_OK) return s;
+    if (s = pace.check(0); s != FEEDLANE_OK) return s;
   }
   return FEEDLANE_OK;
 }
@@ -302,7 +305,7 @@ Status DatasetRunner::fill_from_shard(Task& task, Progress& p, Pace& pace, Error
     s = s == FEEDLANE_OK ? finish_sample(task, p, true, error) : handle(task, p, error);
     if (s != FEEDLANE_OK) return s;
     if (p.made == count) break;
-    if (s = pace.between(p.position); s != FEEDLANE_OK) return s;
+    if (s = pace.check(p.position); s != FEEDLANE_OK) return s;
   }
   if (p.made == count || !exhausted_) return FEEDLANE_OK;
   if ((task.geometry().flags & shm::geometry_drop_last) != 0) p.made = 0;

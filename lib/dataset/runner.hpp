@@ -2,6 +2,7 @@
 // Runs a data set's callbacks to make a task's batch, and applies the loader's policies to samples that fail.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -17,11 +18,33 @@ namespace feedlane::dataset {
 // than OK, the run returns it. A later run with the same Progress continues from there.
 class Pace {
  public:
-  virtual Status between(std::uint64_t position) = 0;
+  // Called with the position of the next sample, after each one. So it is a store and two loads, unless there is
+  // something to look at. Relaxed: `look` reads again, and the position is for monitors and for blaming a sample.
+  Status between(std::uint64_t position) {
+    mark_.store(position, std::memory_order_relaxed);
+    return first_.is_quiet() && second_.is_quiet() ? Status{FEEDLANE_OK} : look();
+  }
+  // The same, but looks in any case.
+  Status check(std::uint64_t position) {
+    mark_.store(position, std::memory_order_relaxed);
+    return look();
+  }
+  virtual Status look() = 0;
   virtual Status pause(std::int64_t until_ns) = 0;
 
  protected:
+  // A word that is at most `most` as long as there is nothing to look at.
+  struct Watch {
+    const std::atomic<std::uint64_t>& word;
+    std::uint64_t most;
+    [[nodiscard]] bool is_quiet() const { return word.load(std::memory_order_relaxed) <= most; }
+  };
+  Pace(std::atomic<std::uint64_t>& mark, Watch first, Watch second) : mark_(mark), first_(first), second_(second) {}
   ~Pace() = default;
+
+ private:
+  std::atomic<std::uint64_t>& mark_;
+  Watch first_, second_;
 };
 
 // The progress of a task.

@@ -48,13 +48,12 @@ Status Wakeups::await_sampler(Error& error) {
 }
 
 void Wakeups::interrupt() {
-  // Relaxed: the descriptor wakes the loader, and the flag only names the reason.
-  interrupted_.store(true, std::memory_order_relaxed);
+  attention_.fetch_or(interrupted, std::memory_order_relaxed);
   os::signal_event(event_.get());
 }
 
 void Wakeups::close() {
-  closed_.store(true, std::memory_order_relaxed);  // see is_closed
+  attention_.fetch_or(closed, std::memory_order_relaxed);
   os::signal_event(event_.get());
 }
 
@@ -68,7 +67,7 @@ void Wakeups::wake_inline_too() {
 }
 
 bool Wakeups::take_interruption() {
-  return is_interrupted() && interrupted_.exchange(false, std::memory_order_relaxed);  // relaxed: guards no data
+  return is_interrupted() && (attention_.fetch_and(~interrupted, std::memory_order_relaxed) & interrupted) != 0;
 }
 
 Status Wakeups::set_alarm(os::Deadline deadline, Error& error) { return os::set_timer(timer_.get(), deadline, error); }

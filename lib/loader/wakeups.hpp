@@ -45,10 +45,10 @@ class Wakeups {
 
   // True once for each interruption.
   bool take_interruption();
-  [[nodiscard]] bool is_interrupted() const { return interrupted_.load(std::memory_order_relaxed); }
-  [[nodiscard]] bool is_closed() const {  // relaxed: the descriptor wakes, the flag only says why
-    return closed_.load(std::memory_order_relaxed) && !is_ending_for_good_;
-  }
+  [[nodiscard]] bool is_interrupted() const { return has(interrupted); }
+  [[nodiscard]] bool is_closed() const { return has(closed) && !is_ending_for_good_; }
+  // 0 unless is_closed or is_interrupted.
+  [[nodiscard]] const std::atomic<std::uint64_t>& attention() const { return attention_; }
   // While the loader is being shut down, `close` does not cut its waits short.
   void set_ending_for_good(bool is_ending) { is_ending_for_good_ = is_ending; }
   // Makes the poller readable at `deadline`, for a caller that sleeps in its own event loop.
@@ -59,8 +59,11 @@ class Wakeups {
   void close_in_child();
 
  private:
-  std::atomic<bool> interrupted_{false};
-  std::atomic<bool> closed_{false};
+  static constexpr std::uint64_t interrupted = 1, closed = 2;
+  [[nodiscard]] bool has(std::uint64_t flag) const { return (attention_.load(std::memory_order_relaxed) & flag) != 0; }
+
+  // Relaxed: the descriptor wakes the loader, and a flag only says why.
+  std::atomic<std::uint64_t> attention_{0};
   bool is_ending_for_good_ = false;
   bool awaits_sampler_ = false;
   bool watches_sampler_ = false;  // its descriptor has not been reported since await_sampler

@@ -57,10 +57,9 @@ std::uint32_t WorkerChoice::choose(const Entry& entry) {
     return can_take(roster_.at(entry.home), prefetch_.per_worker()) ? entry.home : Entry::anyone;
   const auto accepts = [&](std::uint32_t w) { return is_candidate(entry, w); };
   const std::uint32_t looks = holds_ ? looks_for_awake : UINT32_MAX;
-  const std::uint32_t best =
-      entry.avoid == Entry::anyone && ready_.size() != 0
-          ? ready_.find({last_, engagement_.workers(), prefetch_.per_worker(), looks}, accepts)
-          : choose_of_all(entry);
+  const std::uint32_t best = entry.avoid == Entry::anyone && ready_.size() != 0
+                                 ? ready_.find({last_, engagement_.workers(), prefetch_.per_worker(), looks}, accepts)
+                                 : choose_of_all(entry);
   if (best != Entry::anyone) last_ = best;
   return best;
 }
@@ -82,8 +81,6 @@ std::uint32_t WorkerChoice::choose_of_all(const Entry& entry) const {
   return best != Entry::anyone && any_ready && !roster_.at(best).is_ready() ? Entry::anyone : best;
 }
 
-bool WorkerChoice::is_uneven() const {
-  return ready_.size(0) != 0 && (ready_.any_from(2) || starting_.any_from(1));
-}
+bool WorkerChoice::is_uneven() const { return ready_.size(0) != 0 && (ready_.any_from(2) || starting_.any_from(1)); }
 
 }  // namespace feedlane::loader

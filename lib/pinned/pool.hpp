@@ -52,8 +52,9 @@ class Pool {
   class Deferred;
   void defer(Deferred& object);
   void clean_up();
-  // Around a stream's callback that may let go of a loader's last count: check_idle waits for its end. The pool must
-  // exist at the beginning, and does until the end.
+  // Around a stream's callback that may let go of a loader's last count: check_idle waits for its end, so it must not
+  // block, nor wait for anything that a caller of check_idle may hold. The pool must exist at the beginning, and does
+  // until the end.
   class Callback {
    public:
     // Relaxed: who sees what the callback has freed sees this too.

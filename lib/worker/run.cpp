@@ -7,13 +7,9 @@
 namespace feedlane::worker {
 namespace {
 
-class WorkerPace final : public dataset::Pace {
+class RunPace final : public WorkerPace {
  public:
-  WorkerPace(Worker& worker, Error& error) : worker_(worker), error_(error) {}
-  Status between(std::uint64_t position) override {
-    worker_.mark_row(position);
-    return worker_.check();
-  }
+  RunPace(Worker& worker, Error& error) : WorkerPace(worker), error_(error) {}
   Status pause(std::int64_t until_ns) override {
     Status s = FEEDLANE_INTERRUPTED;
     while (s == FEEDLANE_INTERRUPTED) s = worker_.pause(until_ns, error_);
@@ -21,12 +17,11 @@ class WorkerPace final : public dataset::Pace {
   }
 
  private:
-  Worker& worker_;
   Error& error_;
 };
 
 Status run_dataset(Worker& worker, dataset::DatasetRunner& dataset, dataset::Progress& progress, Error& reason) {
-  WorkerPace pace(worker, reason);
+  RunPace pace(worker, reason);
   try {
     return dataset.run(worker.task(), progress, pace, reason);
   } catch (const std::bad_alloc&) {

@@ -219,8 +219,6 @@ Status Worker::check() const {
   return task_.is_open() && task_.message().id < abandon_before() ? FEEDLANE_ABANDONED : FEEDLANE_OK;
 }
 
-void Worker::mark_row(std::uint64_t row) const { row_->started_sample.store(row, std::memory_order_relaxed); }
-
 Status Worker::take_task(const feedlane_task** task, Error& error) {
   const shm::Geometry& geometry = segments_->plan().geometry;
   while (tasks_.peek(1) != 0) {

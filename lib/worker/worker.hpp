@@ -58,15 +58,15 @@ class Worker {
   // From now on every wait ends with INTERRUPTED. Thread safety: any thread.
   void close();
 
-  // The task in progress, for its runner; mark_row publishes its current row for the trainer and for monitors.
+  // The task in progress, for its runner.
   [[nodiscard]] const dataset::Task& task() const { return task_; }
   [[nodiscard]] dataset::Task& task() { return task_; }
   // From now on tasks are run by callbacks: only run() ends a task, not a call of commit or fail by the user.
   void take_callbacks() { has_callbacks_ = true; }
   [[nodiscard]] bool has_callbacks() const { return has_callbacks_; }
-  void mark_row(std::uint64_t row) const;
 
  private:
+  friend class WorkerPace;
   Worker() = default;
   Status set_up(int socket, os::Deadline deadline, shm::Segments* inherited, Error& error);
   Status receive_welcome(int socket, os::Deadline deadline, shm::Segments* inherited, Error& error);
@@ -125,6 +125,21 @@ class Worker {
   std::int64_t done_ns_ = 0;     // end of the last task
   std::int64_t checked_ns_ = 0;  // when the trainer was last checked to be alive
   static constexpr std::int64_t check_every_ns = 1'000'000;
+};
+
+// What Worker::check reads, between the samples of the worker's task. The mark is the row in progress, for the trainer
+// and for monitors.
+class WorkerPace : public dataset::Pace {
+ public:
+  explicit WorkerPace(Worker& worker)
+      : Pace(worker.row_->started_sample, {worker.trainer_row_->done_through, worker.generation_},
+             {worker.segments_->trainer_block()->abandon_before, worker.task_.message().id}),
+        worker_(worker) {}
+  Status look() override { return worker_.check(); }
+
+ protected:
+  ~WorkerPace() = default;
+  Worker& worker_;
 };
 
 // The callback form, on an attached worker: a loop of the pull form.

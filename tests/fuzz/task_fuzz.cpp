@@ -186,17 +186,10 @@ std::int32_t substitute(void* self, std::int64_t failed, std::uint64_t, std::uin
   return outcome(*static_cast<Script*>(self), err);
 }
 
-class NoPause final : public dataset::Pace {
+class NoPause final : public worker::WorkerPace {
  public:
-  explicit NoPause(worker::Worker& worker) : worker_(worker) {}
-  Status between(std::uint64_t position) override {
-    worker_.mark_row(position);
-    return worker_.check();
-  }
-  Status pause(std::int64_t) override { return worker_.check(); }
-
- private:
-  worker::Worker& worker_;
+  explicit NoPause(worker::Worker& worker) : WorkerPace(worker) {}
+  Status pause(std::int64_t) override { return look(); }
 };
 
 // As worker::run does, but for the last resort: what isn't answered here is failed by the caller.
@@ -309,7 +302,7 @@ void pull_form(fuzz::Input& in, Bench& b) {
         break;
       }
       case 2: (void)w.exhausted(error); break;
-      case 3: w.mark_row(in.u8()); break;
+      case 3: (void)NoPause(w).between(in.u8()); break;
       case 4: {
         const std::uint64_t size = in.u16();
         void* memory = w.scratch(size, in.flag() ? 0 : 64);

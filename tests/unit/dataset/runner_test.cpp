@@ -2,6 +2,7 @@
 // The data set's callbacks and the task that they see.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -23,11 +24,13 @@ namespace {
 
 constexpr std::uint64_t base_seed = 11;
 
-// Asks between samples what a test says; retries don't wait.
+// Asks between samples what a test says, if one of the words is above 0; retries don't wait.
 struct TestPace final : feedlane::dataset::Pace {
-  Status between(std::uint64_t position) override { return on_between ? on_between(position) : FEEDLANE_OK; }
+  TestPace() : Pace(position, {words[0], 0}, {words[1], 0}) {}
+  Status look() override { return on_look ? on_look(position.load()) : FEEDLANE_OK; }
   Status pause(std::int64_t) override { return FEEDLANE_OK; }
-  std::function<Status(std::uint64_t)> on_between;
+  std::atomic<std::uint64_t> position{0}, words[2] = {0, 0};
+  std::function<Status(std::uint64_t)> on_look;
 };
 
 // A data set whose callbacks are what a test says, and a task of rows 10, 20, 30, 40 with two fields.
@@ -358,19 +361,30 @@ TEST_CASE("a run that is stopped between rows continues with the next row") {
   s.on_get = [&](const feedlane_row* row, feedlane_error*) { return seen.push_back(row->index), 0; };
   s.take_and_open();
   const auto stop_at = [&](std::uint64_t at) {
-    s.pace.on_between = [&, at](std::uint64_t row) {
+    s.pace.on_look = [&, at](std::uint64_t row) {
       return asked.push_back(row), row == at ? FEEDLANE_TIMEOUT : FEEDLANE_OK;
     };
     return s.run();
   };
+  s.pace.words[0] = 1;
   CHECK(stop_at(1) == FEEDLANE_TIMEOUT);
   CHECK(s.progress.position == 1);
+  s.pace.words[0] = 0;
+  s.pace.words[1] = 1;
   CHECK(stop_at(3) == FEEDLANE_TIMEOUT);
   CHECK(s.progress.position == 3);
   CHECK(stop_at(4) == FEEDLANE_OK);
   CHECK(seen == std::vector<std::int64_t>{10, 20, 30, 40});
   const std::vector<std::uint64_t> between{1, 2, 3};  // not before the first row, not after the last
   CHECK(asked == between);
+
+  Stage quiet;
+  quiet.with_get();
+  quiet.on_get = [](const feedlane_row*, feedlane_error*) { return 0; };
+  quiet.pace.on_look = [](std::uint64_t) { return FEEDLANE_TIMEOUT; };
+  quiet.take_and_open();
+  CHECK_MESSAGE(quiet.run() == FEEDLANE_OK, "there is nothing to look at");
+  CHECK(quiet.pace.position == 3);
 }
 
 TEST_CASE("the `self` that open sets is passed to the other callbacks, and once to close") {
