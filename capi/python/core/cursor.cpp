@@ -213,7 +213,8 @@ Described describe(Cursor& cursor, const feedlane_batch& batch) {
     found.count = numbers.size() / sizeof(std::int64_t);
     found.is_cut = numbers.size() % sizeof(std::int64_t) != 0;
   }
-  if (cursor.metadata == nullptr || cursor.tensors != batch.tensor_count || words != text_of(cursor.metadata)) {
+  if (bytes > max_metadata_bytes || cursor.metadata == nullptr || cursor.tensors != batch.tensor_count ||
+      words != text_of(cursor.metadata)) {
     Ref known(PyBytes_FromStringAndSize(words.data(), static_cast<Py_ssize_t>(words.size())));
     Ref count(known ? PyLong_FromUnsignedLongLong(batch.tensor_count) : nullptr);
     Ref plan(count ? PyObject_CallFunctionObjArgs(cursor.read, metadata.get(), count.get(), nullptr) : nullptr);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pack: leaves stored one after the other in a tensor of bytes, because a batch has only so many tensors.
-#include <algorithm>
 #include <new>
 #include <vector>
 
@@ -12,6 +11,7 @@ namespace {
 PyTypeObject* pack_type;
 
 constexpr std::uint64_t alignment = 64;
+constexpr std::uint64_t most = std::uint64_t{1} << 62;
 
 struct Part {
   Ref leaf;  // a Leaf, or a collate.Leaf
@@ -59,6 +59,8 @@ PyObject* add(PyObject* self, PyObject* leaf) {
   if (!find_bytes(leaf, bytes)) return nullptr;
   std::vector<Part>& parts = parts_of(self);
   const std::uint64_t offset = (size_of(parts) + alignment - 1) / alignment * alignment;
+  if (bytes > most - offset)
+    return PyErr_Format(PyExc_OverflowError, "the arrays of a batch take more than 2^62 bytes");
   try {
     parts.push_back({Ref::borrow(leaf), offset, bytes});
   } catch (const std::bad_alloc&) {
@@ -91,9 +93,9 @@ PyObject* fill(PyObject* self, PyObject* memory) {
   if (!is_done)
     PyErr_Format(PyExc_ValueError, "the memory has %zd bytes, but the tensor takes %llu", buffer.len,
                  static_cast<unsigned long long>(size));
-  const std::size_t count = parts_of(self).size();
-  for (std::size_t i = 0; is_done && i < std::min(count, parts_of(self).size()); i++) {  // Python code may cut it
+  for (std::size_t i = 0; is_done && i < parts_of(self).size(); i++) {
     const Part& part = parts_of(self)[i];
+    if (part.offset + part.bytes > size) break;  // Python code has added it meanwhile
     if (is_leaf(part.leaf.get())) write_leaf_to(part.leaf.get(), static_cast<char*>(buffer.buf) + part.offset);
     else is_done = fill_by_python(part, bytes.get());
   }

@@ -237,8 +237,11 @@ class Loop {
     if (PyBytes_AsStringAndSize(blob_.get(), &bytes, &length) != 0) return false;
     const Py_ssize_t count = PySequence_Size(numbers);
     if (count <= 0) return count == 0 && store(task, bytes, length);
-    if (count > (max_metadata_bytes - length - 1) / Py_ssize_t{sizeof(std::int64_t)})  // it says so
-      return static_cast<bool>(Ref(PyObject_CallFunctionObjArgs(dump_.get(), plan, numbers, nullptr)));
+    if (count > (max_metadata_bytes - length - 1) / Py_ssize_t{sizeof(std::int64_t)}) {
+      const Ref whole(PyObject_CallFunctionObjArgs(dump_.get(), plan, numbers, nullptr));  // says that it is too long
+      if (whole) PyErr_SetString(PyExc_RuntimeError, "the batch was changed while it was written");
+      return false;
+    }
     Py_buffer view;
     if (PyObject_GetBuffer(numbers, &view, PyBUF_SIMPLE) != 0) return false;
     metadata_.assign(bytes, static_cast<std::size_t>(length));

@@ -46,7 +46,7 @@ class Leaf:
 
     def fill(self, memory: memoryview) -> None:
         """Writes the tensor to `memory`, which has nbytes bytes."""
-        if memory.nbytes:
+        if self.nbytes:
             self._write(np.ndarray(self.shape, self._stored, buffer=memory))
 
 
@@ -342,7 +342,7 @@ def _as_array(value: Any) -> npt.NDArray[Any]:
 
 def single(sample: Any, leaves: Leaves) -> Plan:
     """As default_convert: converts one sample without a batch dimension; numbers and strings stay unchanged. Returns the plan,
-    and appends its leaves to `leaves`, which must be empty."""
+    and appends its leaves to `leaves`."""
     before = leaves.mark()
     try:
         return _single(sample, leaves)

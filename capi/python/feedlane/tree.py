@@ -50,6 +50,7 @@ MARK = b"\0feedlane-plan\0"  # begins with a zero byte, as no text does
 MAX_BYTES = 16 << 20
 MAX_NODES = 1 << 20
 MAX_DEPTH = 64
+MAX_TYPES = 256  # of parts
 _NUMBER_BYTES = 8
 
 _FACTORIES: dict[str, type | None] = {
@@ -196,6 +197,7 @@ class _Reader:
         self._leaves, self._tensors, self._allow_pickle = 0, tensors, allow_pickle
         self._pack: int | None = None  # number of the tensor that parts share
         self._budget = values.Budget(MAX_NODES)
+        self._types: dict[str, tuple[np.dtype[Any] | None, int]] = {}
 
     def top(self, node: Any) -> Plan:
         if type(node) is list and len(node) == 3 and node[0] == "state":
@@ -232,11 +234,20 @@ class _Reader:
             raise Malformed("a part has an invalid number of dimensions")
         if self._pack is None:
             self._pack = self._next_leaf()
-        try:
-            dtype = dtypes.numpy_named(node[2])
-        except TypeError:
-            return (PART, self._pack, *node[1:], None, 0)
-        return (PART, self._pack, *node[1:], dtype, dtype.itemsize)
+        return (PART, self._pack, *node[1:], *self._numpy_type(node[2]))
+
+    def _numpy_type(self, name: str) -> tuple[np.dtype[Any] | None, int]:
+        """Returns numpy's type of this name and its bytes. Looks once for each name: a search for ml_dtypes takes long."""
+        if name not in self._types:
+            if len(self._types) == MAX_TYPES:
+                raise Malformed(f"more than {MAX_TYPES} element types")
+            try:
+                found = dtypes.numpy_named(name)
+            except TypeError:
+                self._types[name] = None, 0
+            else:
+                self._types[name] = found, found.itemsize
+        return self._types[name]
 
     def _object(self, node: Any, _depth: int) -> Plan:
         if not self._allow_pickle:

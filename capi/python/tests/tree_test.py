@@ -207,6 +207,11 @@ class Malformed(unittest.TestCase):
             with self.subTest(numbers=numbers), contextlib.nullcontext() if found else self.assertRaises(tree.Malformed):
                 self.assertEqual([part.tolist() for part in tree.build(plan, lambda *_: memory, numbers)], found)
 
+    def test_many_names_of_types(self):
+        """Each takes a search for ml_dtypes."""
+        with self.assertRaisesRegex(tree.Malformed, "more than 256 element types"):
+            load(json.dumps(["list", *(["part", 0, f"int{n}", 0] for n in range(300))]).encode(), 1)
+
     def test_nodes_are_counted_before_they_are_made(self):
         words = b"[" + b"[]," * 5_000_000 + b"[]]"
         tracemalloc.start()
@@ -313,6 +318,21 @@ class Parts(unittest.TestCase):
                     Written(words), 1, num_workers=1, collate_fn=the_first, worker_init_fn=by_python) as loader:
                 with contextlib.nullcontext() if words is good else self.assertRaises(feedlane.CorruptError):
                     self.check(next(iter(loader)), 0)
+
+
+    def test_a_size_beyond_all_memory(self):
+        pack = feedlane._core.Pack()
+        leaf = feedlane.collate.Leaf((1, 8), np.dtype(np.uint8), (100,), lambda view: view.fill(7))
+        self.assertEqual([pack.add(leaf) for _ in range(2)], [0, 128])
+        for size in 2**62, 2**64 - 128, 2**64:
+            with self.assertRaises(OverflowError):
+                pack.add(feedlane.collate.Leaf((1, 8), np.dtype(np.uint8), (size,), None))
+        self.assertEqual((len(pack), pack.shape), (2, (228,)))
+        memory = bytearray(228)
+        pack.fill(memory)
+        self.assertEqual(memory, b"\7" * 100 + bytes(28) + b"\7" * 100)
+        with self.assertRaisesRegex(ValueError, "has 227 bytes, but the tensor takes 228"):
+            pack.fill(memoryview(memory)[1:])
 
 
 class Names(unittest.TestCase):
