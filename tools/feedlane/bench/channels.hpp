@@ -9,8 +9,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <string>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "measure.hpp"
