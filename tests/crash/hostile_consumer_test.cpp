@@ -210,7 +210,9 @@ int be_beside(const sharing::Terms& terms, std::int32_t place) {
 int feed(const sharing::Terms& terms) {
   sharing::end_with_parent();
   sharing::Feeder feeder(terms);
-  while (sharing::attached(feeder.get()) != 2) sharing::await_something(feeder.get());
+  // The wild one may join before these two, which get each batch from the first one on.
+  for (std::int32_t place = 0; place < wild_place; place++)
+    while (!sharing::is_attached(feeder.get(), place)) sharing::await_something(feeder.get());
   stress::Footprint first;
   bool has_first = false;
   feeder.run([&] {

@@ -80,6 +80,15 @@ inline void await_something(feedlane_loader* loader) {
   if (::poll(&p, 1, -1) < 0 && errno != EINTR) stress::die("poll", static_cast<std::uint64_t>(errno), 0);
 }
 
+// Whether the place has a consumer.
+inline bool is_attached(feedlane_loader* feeder, std::int32_t place) {
+  feedlane_consumer_stats s;
+  feedlane_init(&s, sizeof s);
+  for (std::int32_t n = 0; feedlane_loader_get_consumer(feeder, n, &s) == FEEDLANE_OK; n++)
+    if (s.id == place && s.state == FEEDLANE_CONSUMER_ATTACHED) return true;
+  return false;
+}
+
 // How many consumers have joined.
 inline std::int32_t attached(feedlane_loader* feeder) {
   std::int32_t count = 0;
