@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One measurement of peers.py, in a process of its own: the rate of a loader, or what happens in an epoch when a worker is
+"""One measurement of peers.py, in its own process: the rate of a loader, or what happens in an epoch when a worker is
 killed. Prints a line of JSON.
 
 Usage: peer_one.py CONTENDER WORK FOLDER SETTINGS_AS_JSON SECONDS|kill"""

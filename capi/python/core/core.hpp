@@ -159,6 +159,7 @@ enum PlanKind : long {
   plan_fields
 };
 enum LeafOwner : long { owner_any, owner_numpy, owner_torch };
+constexpr Py_ssize_t max_metadata_bytes = 16 << 20;  // tree.MAX_BYTES
 
 // loader.cpp: Loader.
 struct Loader;

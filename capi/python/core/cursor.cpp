@@ -14,7 +14,6 @@ namespace {
 // A wait ends this often, so that a signal that came just before it finds Python's handler.
 constexpr std::int64_t slice_ns = 200'000'000;
 constexpr std::uint8_t bool_code = 6;                      // DLPack's
-constexpr Py_ssize_t max_metadata_bytes = 16 << 20;        // tree.MAX_BYTES
 constexpr std::string_view mark{"\0feedlane-plan\0", 15};  // tree.MARK; the next zero byte ends the plan
 constexpr std::size_t max_dimensions = 64;                 // of a part: tree.MAX_DEPTH
 // Batches between two looks for missing workers, where the program starts them: a look takes a call of the system.

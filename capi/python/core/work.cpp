@@ -17,8 +17,6 @@ constexpr std::int64_t slice_ns = 1'000'000'000;
 // The first index of a batch whose indices are a pickle: indices.MARK.
 constexpr std::int64_t payload_mark = INT64_MIN;
 
-constexpr Py_ssize_t max_metadata_bytes = 16 << 20;  // tree.MAX_BYTES
-
 // Of the sample that this thread is making.
 thread_local const std::uint64_t* sample_seed = nullptr;
 

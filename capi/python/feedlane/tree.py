@@ -253,7 +253,7 @@ class _Reader:
         if not self._allow_pickle:
             raise Malformed("the value is pickled, but the loader was created without allow_pickle=True")
         if len(node) != 1:
-            raise Malformed("an object has data of its own")
+            raise Malformed("an object is more than its kind")
         if self._pack is None:
             self._pack = self._next_leaf()
         return (OBJECT, self._pack)
