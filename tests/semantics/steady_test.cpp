@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -135,9 +136,34 @@ bool wait_for(const std::atomic<T>& word, T least) {
   return true;
 }
 
+// The other process, which gets its descriptor later: forked before the trainer makes anything, as each page that is there
+// at a fork faults once more when the trainer writes to it next, however late.
+class Peer {
+ public:
+  explicit Peer(void (*run)(int fd)) {
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends_) != 0 || ::fork() != 0) return;
+    counts = &shared->worker;
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)::close(ends_[0]);
+    run(receive_descriptor(ends_[1]));
+  }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+  ~Peer() {
+    for (const int end : ends_) (void)::close(end);
+  }
+  // Gives `fd` away.
+  [[nodiscard]] bool send(int fd) {
+    const bool sent = send_descriptors(ends_[0], "d", {fd});
+    (void)::close(fd);
+    return sent;
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
 [[noreturn]] void run_worker(int fd) {
-  counts = &shared->worker;
-  (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
   feedlane_worker* w = nullptr;
   if (feedlane_worker_attach(fd, nullptr, patience_ns, &w, nullptr) != FEEDLANE_OK ||
       feedlane_worker_ready(w, FEEDLANE_OK, nullptr, nullptr) != FEEDLANE_OK)
@@ -154,6 +180,7 @@ bool wait_for(const std::atomic<T>& word, T least) {
 
 // In a process of its own: the trainer, with a worker in a process of its own.
 void run_pair(Findings& f) {
+  Peer worker(run_worker);
   counts = &shared->trainer;
   Setup setup((pair_batches + warm_up) * 2, 2);
   setup.external(1).config.prefetch_factor = 2 * ahead;
@@ -161,9 +188,7 @@ void run_pair(Findings& f) {
   feedlane_loader* l = loader.get();
   std::int32_t id = -1, fd = -1;
   EXPECT(f, feedlane_loader_open_worker(l, &id, &fd, nullptr) == FEEDLANE_OK);
-  const pid_t worker = ::fork();
-  if (worker == 0) run_worker(fd);
-  (void)::close(fd);
+  EXPECT(f, worker.send(fd));
   begin(l, 0);
   wait_until_ready(l, 1);
   shared->may_take.store(ahead, std::memory_order_release);
@@ -189,8 +214,6 @@ bool get_both(feedlane_arena* a) {
 }
 
 [[noreturn]] void run_member(int fd) {
-  counts = &shared->worker;
-  (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
   feedlane_arena* a = nullptr;
   if (feedlane_arena_join(fd, nullptr, patience_ns, &a, nullptr) != FEEDLANE_OK ||
       arenas::put(a, "member's", 1) != FEEDLANE_OK || !get_both(a))
@@ -204,6 +227,7 @@ bool get_both(feedlane_arena* a) {
 
 // In a process of its own: the owner of an arena, with a member in a process of its own.
 void run_arena(Findings& f) {
+  Peer member(run_member);
   counts = &shared->trainer;
   auto config = fresh<feedlane_arena_config>();
   config.bytes = 1 << 20;
@@ -212,9 +236,7 @@ void run_arena(Findings& f) {
   EXPECT(f, feedlane_arena_create(&config, &a, nullptr) == FEEDLANE_OK);
   EXPECT(f, arenas::put(a, "owner's", 1) == FEEDLANE_OK);
   EXPECT(f, feedlane_arena_offer(a, &fd, nullptr) == FEEDLANE_OK);
-  const pid_t member = ::fork();
-  if (member == 0) run_member(fd);
-  (void)::close(fd);
+  EXPECT(f, member.send(fd));
   EXPECT(f, get_both(a));  // which serves the member
   while (shared->made.load(std::memory_order_acquire) == 0 && !shared->is_over.load(std::memory_order_acquire))
     (void)feedlane_arena_receive(a, 1'000'000, nullptr, nullptr);

@@ -76,6 +76,8 @@ std::size_t mappings_of(const std::string& name);
 std::uint64_t resident_bytes();
 // One message with descriptors along; whether it was taken.
 bool send_descriptors(int socket, std::string_view words, const std::vector<int>& descriptors);
+// Waits for such a message of one byte; -1: no descriptor came. The caller closes it.
+int receive_descriptor(int socket);
 // Whether this process has any child, running or not.
 bool has_children();
 // The kernel's letter for what a process does, 'T' if it is stopped; 'X' if there is none of this number.
