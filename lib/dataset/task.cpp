@@ -124,7 +124,7 @@ void Task::publish_tensors() {
 // If the trainer has given memory back, memory that was reserved here beyond the reserved part of slots may be gone.
 void Task::forget_given_back() {
   if (trainer_ == nullptr) return;
-  // Acquire: pairs with the release store in Segments::restore_slot.
+  // Acquire: pairs with the release store in Segments::trim_slot.
   const std::uint64_t count = trainer_->given_back.load(std::memory_order_acquire);
   if (std::exchange(given_back_, count) != count) reserved_.assign(geometry_.slots, geometry_.reserved_bytes);
 }

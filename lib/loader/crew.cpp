@@ -106,7 +106,7 @@ Status Crew::handle_events(Error& error) {
 
 Status Crew::handle_overdue_events(Error& error) {
   const bool has_message = std::exchange(is_overdue_, false);
-  return dispatcher_.is_overdue() || has_message ? handle_events(error) : FEEDLANE_OK;
+  return dispatcher_.look() || has_message ? handle_events(error) : FEEDLANE_OK;
 }
 
 // Receives a message. Opens the worker's lane when it attaches; before that it has no results.

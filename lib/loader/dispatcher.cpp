@@ -101,15 +101,23 @@ bool Dispatcher::has_work() const {
 
 bool Dispatcher::is_work_left() const { return has_begun_ && !(order_->is_exhausted() && ledger_.in_flight() == 0); }
 
-bool Dispatcher::is_overdue() {
+bool Dispatcher::look() {
   const std::uint64_t long_ago = std::uint64_t{4} * ledger_.slots();
   if (ledger_.next_id() - looked_at_ < long_ago) return false;
   looked_at_ = ledger_.next_id();
-  for (const Member& m : roster_.members())
-    if (m.peer.is_on_its_way()) return true;  // it has no task while others are ready
-  for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++)
-    if (const Entry& e = ledger_.at(slot); e.is_out() && looked_at_ - e.id >= long_ago) return true;
-  return false;
+  const auto members = roster_.members();
+  // One that is on its way has no task while others are ready.
+  bool is_overdue = std::any_of(members.begin(), members.end(), [](const Member& m) { return m.peer.is_on_its_way(); });
+  for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
+    const Entry& e = ledger_.at(slot);
+    const std::uint64_t age = looked_at_ - e.id;
+    if (e.is_out()) {
+      is_overdue = is_overdue || age >= long_ago;
+    } else if (age >= 16 * long_ago && memory_.slots.is_free(slot)) {
+      memory_.slot_memory.trim(slot, e.id);
+    }
+  }
+  return is_overdue;
 }
 
 // ---- sending ----

@@ -105,8 +105,9 @@ class Dispatcher {
   Status obstacle(Error& error) const;
   // Why a task cannot be sent with its slot.
   [[nodiscard]] Error& slot_error() { return slot_error_; }
-  // Whether a task sent long ago is unanswered, or a worker should have become ready by now. True once per look.
-  [[nodiscard]] bool is_overdue();
+  // Looks at all slots once every four tasks a slot. Slots without a task for long give memory back. Returns whether a
+  // task sent long ago is unanswered, or a worker should have become ready by now.
+  [[nodiscard]] bool look();
 
   // ---- workers ----
 
@@ -166,7 +167,7 @@ class Dispatcher {
   WorkerChoice choice_;
   bool binds_ = false;                    // each batch has its worker
   bool may_hold_ = false;                 // see feed
-  std::uint64_t looked_at_ = 0;           // the next task's id at the last look: see is_overdue
+  std::uint64_t looked_at_ = 0;           // the next task's id at the last look: see look
   bool any_stranded_ = false;             // a stuck worker has a batch, and no slot was free to continue it
   std::uint32_t free_when_stranded_ = 0;  // free slots at the last try
   std::vector<std::uint32_t> to_ring_;    // workers that were sent tasks

@@ -20,6 +20,7 @@ SlotMemory::~SlotMemory() {
 void SlotMemory::reset(const shm::Segments& segments) {
   segments_ = &segments;
   doubts_.assign(segments.plan().geometry.slots, 0);
+  trimmed_.assign(doubts_.size(), 0);
 }
 
 void SlotMemory::use(pinned::Pool& pool) {
@@ -48,6 +49,13 @@ void SlotMemory::doubt_all() {
   const auto all = static_cast<std::uint8_t>(registered_.empty() ? pages : pages | registration);
   std::fill(doubts_.begin(), doubts_.end(), all);
   in_doubt_ = static_cast<std::uint32_t>(doubts_.size());
+}
+
+void SlotMemory::trim(std::uint32_t slot, std::uint64_t last_task) {
+  if (trimmed_[slot] == last_task || !segments_->may_have_holes()) return;
+  trimmed_[slot] = last_task;
+  Error ignored;
+  (void)segments_->trim_slot(slot, ignored);
 }
 
 Status SlotMemory::restore_in_doubt(std::uint32_t slot, Error& error) {

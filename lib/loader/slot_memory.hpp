@@ -8,6 +8,9 @@
 // reserved part is reserved and registered again. If the kernel forbids holes (shm::Holes::forbidden), no slot is ever
 // in doubt.
 //
+// A slot that has had no task for long gives back its pages beyond the reserved part, so that a few large batches don't
+// occupy memory until the loader's end.
+//
 // Used by the loader's thread only.
 #pragma once
 
@@ -44,6 +47,9 @@ class SlotMemory {
   Status restore(std::uint32_t slot, Error& error) {
     return doubts_[slot] == 0 ? FEEDLANE_OK : restore_in_doubt(slot, error);
   }
+  // Gives back the pages beyond the reserved part of a free slot, once after its task `last_task`. An error is ignored:
+  // the pages stay.
+  void trim(std::uint32_t slot, std::uint64_t last_task);
   // Registers again a slot whose batch was not yet yielded, so that the device reads its current pages.
   Status register_again(std::uint32_t slot, Error& error) {
     return (doubts_[slot] & registration) == 0 ? FEEDLANE_OK : register_in_doubt(slot, error);
@@ -59,7 +65,8 @@ class SlotMemory {
   pinned::Pool* pool_ = nullptr;
   std::vector<bool> registered_;  // by slot; empty: slots are not registered
   std::vector<std::uint8_t> doubts_;
-  std::uint32_t in_doubt_ = 0;  // number of slots with any doubt
+  std::vector<std::uint64_t> trimmed_;  // by slot: its last task when it was trimmed
+  std::uint32_t in_doubt_ = 0;          // number of slots with any doubt
 };
 
 }  // namespace feedlane::loader

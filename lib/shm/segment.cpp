@@ -282,16 +282,19 @@ Status Segments::create(const Plan& plan, const os::SystemFiles& files, Error& e
   return FEEDLANE_OK;
 }
 
+Status Segments::trim_slot(std::uint32_t slot, Error& error) const {
+  if (plan_.slot_reserved == plan_.slot_stride) return FEEDLANE_OK;
+  const std::uint64_t start = plan_.payload_of(slot) + plan_.slot_reserved;
+  const Status s = os::give_back(data_fd(), start, plan_.slot_stride - plan_.slot_reserved, error);
+  // Release: pairs with the acquire load in Task::forget_given_back. One thread of the loader at a time writes it.
+  trainer_block()->given_back.store(trainer_block()->given_back.load(std::memory_order_relaxed) + 1,
+                                    std::memory_order_release);
+  return s;
+}
+
 Status Segments::restore_slot(std::uint32_t slot, Error& error) const {
-  const std::uint64_t start = plan_.payload_of(slot);
-  Status s = FEEDLANE_OK;
-  if (plan_.slot_reserved != plan_.slot_stride) {
-    s = os::give_back(data_fd(), start + plan_.slot_reserved, plan_.slot_stride - plan_.slot_reserved, error);
-    // Release: pairs with the acquire load in Task::forget_given_back. One thread of the loader at a time writes it.
-    trainer_block()->given_back.store(trainer_block()->given_back.load(std::memory_order_relaxed) + 1,
-                                      std::memory_order_release);
-  }
-  return s == FEEDLANE_OK ? os::reserve(data_fd(), start, plan_.slot_reserved, error) : s;
+  const Status s = trim_slot(slot, error);
+  return s == FEEDLANE_OK ? os::reserve(data_fd(), plan_.payload_of(slot), plan_.slot_reserved, error) : s;
 }
 
 std::uint64_t Segments::huge_bytes(const os::SystemFiles& files) const {

@@ -158,8 +158,9 @@ class Segments {
   }
   // Worker: keeps the descriptor of data, to reserve more of data later.
   void keep_data_fd(os::Fd fd) { pair_.keep_data_fd(std::move(fd)); }
-  // Trainer: gives the memory beyond the reserved part of a free slot back to the system, and reserves missing pages of
-  // the reserved part.
+  // Trainer: gives the memory beyond the reserved part of a free slot back to the system.
+  Status trim_slot(std::uint32_t slot, Error& error) const;
+  // Like trim_slot, and reserves missing pages of the reserved part.
   Status restore_slot(std::uint32_t slot, Error& error) const;
   [[nodiscard]] bool may_have_holes() const { return holes_ == Holes::allowed; }
   // Trainer: whether a process that is not a worker may have written to data.

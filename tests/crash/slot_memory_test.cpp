@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is behind the slots after a worker that ran wild: memory goes back to the system, and what others rely on is there.
+// What is behind the slots after a worker that ran wild, and after large batches: memory goes back to the system, and what
+// others rely on is there.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -86,7 +87,49 @@ std::int32_t grow(void*, const feedlane_task* task, feedlane_error* err) {
   return FEEDLANE_OK;
 }
 
+constexpr std::int64_t large = 1 << 20;
+
+// A tensor beyond the reserved part; its first and last byte tell the batch.
+std::int32_t make_large(void*, const feedlane_task* task, feedlane_error* err) {
+  const feedlane_field f = field("large", uint8_type, {large});
+  feedlane_tensor t;
+  if (const std::int32_t s = feedlane_task_tensor(task, 1, &f, &t, err); s != FEEDLANE_OK) return s;
+  std::memset(t.data, static_cast<int>(task->batch % 251), t.bytes);
+  return FEEDLANE_OK;
+}
+
 }  // namespace
+
+// promise: loader-unused-slots
+TEST_CASE("a slot that has had no task for long gives its memory beyond the reserved part back, and is used again") {
+  constexpr std::int64_t batches = 3'000;
+  constexpr std::int64_t held = 12;
+  const feedlane_dataset table = table_of(make_large);
+  Setup s(batches, 1);
+  s.forked(2, table).fields({field("bytes", uint8_type, {13})});
+  s.config.slot_bytes = 2 * large;
+  s.config.held = held;
+  const Loader l = s.create();
+  begin(l.get(), 0);
+  const auto take_next = [&](std::int64_t batch) {
+    auto b = fresh<feedlane_batch>();
+    REQUIRE(feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
+    const auto* bytes = static_cast<const unsigned char*>(b.tensors[1].data);
+    CHECK((bytes[0] == batch % 251 && bytes[large - 1] == batch % 251));
+    return b.token;
+  };
+  std::int64_t batch = 0;
+  while (batch < batches) {  // twice: what was given back is there again
+    std::vector<std::uint64_t> tokens;
+    for (std::int64_t i = 0; i < held; i++) tokens.push_back(take_next(batch++));
+    const std::uint64_t most = segment_bytes_there();
+    CHECK(most > held * large);
+    for (const std::uint64_t token : tokens) REQUIRE(feedlane_batch_release(l.get(), token) == FEEDLANE_OK);
+    for (std::int64_t i = 0; i < batches / 2 - held; i++)
+      REQUIRE(feedlane_batch_release(l.get(), take_next(batch++)) == FEEDLANE_OK);
+    CHECK(segment_bytes_there() < most - held / 2 * large);  // five slots are in use
+  }
+}
 
 // promise: worker-grown-slots
 TEST_CASE("memory that a faulty worker touched beyond the reserved part of slots is freed after the worker's end") {
