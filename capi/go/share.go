@@ -39,6 +39,7 @@ const AnyPlace = -1
 type ConsumerConfig struct {
 	Lag        Lag
 	EvictAfter time.Duration // with LagEvict; 0: 60 s
+	Pinned     *Pool         // for Join and JoinPath: registers the batches' memory for reading; nil: no registration
 }
 
 func (c *ConsumerConfig) create(id int, m *memory) *C.feedlane_consumer_config {
@@ -47,6 +48,9 @@ func (c *ConsumerConfig) create(id int, m *memory) *C.feedlane_consumer_config {
 	to.id = C.int32_t(id)
 	to.lag = C.int32_t(c.Lag)
 	to.evict_after_ns = C.int64_t(c.EvictAfter)
+	if c.Pinned != nil {
+		to.pinned = c.Pinned.c
+	}
 	return to
 }
 
@@ -110,18 +114,20 @@ func (l *Loader) Serve(ctx context.Context) error {
 // A place takes one consumer. Begin, Next, Batches, Poll, Stop, State and Close work as on any loader. Only the feeder
 // has workers and their functions.
 //
-// The tensors are read-only memory: a write to a slice of View is a segmentation fault. timeout 0: 60 s.
+// The tensors are read-only memory: a write to a slice of View is a segmentation fault. Of config only Pinned may be set.
+// timeout 0: 60 s.
 //   - ErrPeerDead: the feeder has ended.
 //   - ErrTimeout: the feeder did not answer in time.
+//   - ErrUnsupported, ErrDevice: the pool's device cannot register memory for reading.
 //   - ErrCorrupt, ErrABI: the socket is not connected to a feeder, or the feeder's library is of another version.
 //
 // Next returns ErrPeerDead after the feeder's end, ErrHung after this consumer was evicted, and ErrState if the feeder
 // is in a later epoch or has stopped this one.
-func Join(socket *os.File, timeout time.Duration) (*Loader, error) {
+func Join(socket *os.File, config ConsumerConfig, timeout time.Duration) (*Loader, error) {
 	defer socket.Close()
 	fd := C.feedlane_go_duplicate(C.int(socket.Fd()))
-	return join(timeout, func(wait C.int64_t, out **C.feedlane_loader, err *C.feedlane_error, _ *memory) C.int32_t {
-		return C.feedlane_loader_join(C.int32_t(fd), nil, nil, wait, out, err)
+	return join(config, timeout, func(wait C.int64_t, out **C.feedlane_loader, err *C.feedlane_error, m *memory) C.int32_t {
+		return C.feedlane_loader_join(C.int32_t(fd), nil, config.create(AnyPlace, m), wait, out, err)
 	})
 }
 
@@ -130,18 +136,24 @@ func Join(socket *os.File, timeout time.Duration) (*Loader, error) {
 //   - ErrPeerDead: no feeder listens at this path.
 //   - ErrLimit, ErrArgument: see OpenConsumer.
 func JoinPath(path string, id int, config ConsumerConfig, timeout time.Duration) (*Loader, error) {
-	return join(timeout, func(wait C.int64_t, out **C.feedlane_loader, err *C.feedlane_error, m *memory) C.int32_t {
+	return join(config, timeout, func(wait C.int64_t, out **C.feedlane_loader, err *C.feedlane_error, m *memory) C.int32_t {
 		return C.feedlane_loader_join(-1, m.string(path), config.create(id, m), wait, out, err)
 	})
 }
 
-func join(timeout time.Duration,
+func join(config ConsumerConfig, timeout time.Duration,
 	call func(C.int64_t, **C.feedlane_loader, *C.feedlane_error, *memory) C.int32_t) (*Loader, error) {
 	if err := checkABI(); err != nil {
 		return nil, err
 	}
 	var m memory
 	defer m.free()
+	if config.Pinned != nil {
+		if err := config.Pinned.enter(); err != nil {
+			return nil, err
+		}
+		defer config.Pinned.leave()
+	}
 	out := newLoaderPointer(&m)
 	err := check(func(err *C.feedlane_error) C.int32_t { return call(joinNanoseconds(timeout), out, err, &m) })
 	if err != nil {

@@ -44,7 +44,7 @@ func consume() error {
 	if path := os.Getenv(sharePath); path != "" {
 		loader, err = feedlane.JoinPath(path, feedlane.AnyPlace, feedlane.ConsumerConfig{}, 0)
 	} else {
-		loader, err = feedlane.Join(os.NewFile(3, "socket"), 0)
+		loader, err = feedlane.Join(os.NewFile(3, "socket"), feedlane.ConsumerConfig{}, 0)
 	}
 	if err != nil {
 		return err
@@ -272,15 +272,21 @@ func TestFeederEnds(t *testing.T) {
 		*feedlane.Loader
 		error
 	}
+	pool, err := feedlane.NewPool(feedlane.PoolConfig{})
+	must(t, err)
+	t.Cleanup(func() { must(t, pool.Close()) })
 	done := make(chan joined, 1)
 	go func() {
-		consumer, err := feedlane.Join(socket, 0)
+		consumer, err := feedlane.Join(socket, feedlane.ConsumerConfig{Pinned: pool}, 0)
 		done <- joined{consumer, err}
 	}()
 	await(t, loader)
 	consumer := <-done
 	must(t, consumer.error)
 	t.Cleanup(func() { must(t, consumer.Close()) })
+	if stats, err := pool.Stats(); err != nil || stats.Registered == 0 {
+		t.Errorf("the slots are not registered: %v", err)
+	}
 	must(t, consumer.Begin(0))
 	checkMonitorOfConsumer(t, monitorOf(t, consumer.Loader))
 	ctx, cancel := context.WithCancel(context.Background())

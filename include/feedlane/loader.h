@@ -135,7 +135,8 @@ typedef struct feedlane_loader_config {
   int64_t max_batches; /**< batches in an epoch, failed ones included, after which `next` returns END; 0: no limit. An
                             epoch may end earlier. Iterable: further batches that workers have begun are dropped */
 
-  /* Consumers in other processes: share.h. Such a loader has workers and no `pinned`. */
+  /* Consumers in other processes: share.h. Such a loader has workers and no `pinned`: see
+   * feedlane_consumer_config. */
   int32_t share;          /**< FEEDLANE_SHARE_* */
   int32_t consumers;      /**< share every: most consumers at a time; share deal: exact number. 0: 1; at most 1024 */
   const char *share_path; /**< a Unix socket to create, where consumers of this user may join; NULL: none. Not "" */

@@ -43,6 +43,8 @@ typedef struct feedlane_backend {
    *  0, or E_DEVICE if the stream failed. `notify` may be called from any thread, even before this function returns. It
    *  must not be called if this function returns an error. NULL: E_UNSUPPORTED. */
   feedlane_when_passed_fn when_passed;
+  /** Like register_memory, for memory that this process can only read: the slots of a consumer. NULL: E_UNSUPPORTED. */
+  feedlane_register_memory_fn register_read_only;
 } feedlane_backend;
 
 /** The device with which a pool registers memory, and the pool's buffers. */
@@ -50,7 +52,8 @@ typedef struct feedlane_pool_config {
   size_t size;
   /** "none" or NULL: memory is not pinned, and device memory is memory of this process. "mlock": as "none", but pages
    *  stay resident, within RLIMIT_MEMLOCK. "cuda": uses the driver's libcuda.so.1 and the primary context of `device`,
-   *  and a stream is a CUstream or cudaStream_t */
+   *  and a stream is a CUstream or cudaStream_t. Memory that this process can only read needs a device that supports
+   *  CU_MEMHOSTREGISTER_READ_ONLY */
   const char *backend;
   const feedlane_backend *custom; /**< instead of `backend`; copied */
   int32_t device;                 /**< ordinal of the device, for a backend with devices */

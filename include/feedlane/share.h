@@ -36,6 +36,9 @@ typedef struct feedlane_consumer_config {
   int32_t id;             /**< the place (if `share` is deal: the rank); -1: any free place. feedlane_init sets 0 */
   int32_t lag;            /**< FEEDLANE_LAG_*; share deal: not OBSERVE */
   int64_t evict_after_ns; /**< with FEEDLANE_LAG_EVICT; 0: 60 s */
+  /** Of the consumer's process, so only for feedlane_loader_join: registers the reserved part of every slot for reading,
+   *  once; NULL: no registration. The pool must exist as long as the loader and its batches. */
+  feedlane_pool *pinned;
 } feedlane_consumer_config;
 
 /**
@@ -76,8 +79,8 @@ FEEDLANE_API int32_t feedlane_loader_serve(feedlane_loader *l, int64_t timeout_n
  * Joins a feeder through `fd`, a descriptor of feedlane_loader_open_consumer or, with fd -1, at `path`, its
  * config.share_path. Closes `fd`, also on failure. A place takes one consumer. With `path`, the feeder opens a place at
  * its next feedlane_loader_serve or _poll, as `config` says; NULL has the same meaning as in
- * feedlane_loader_open_consumer. With `fd`, `path` and `config` are NULL. The handle is freed like that of a loader.
- * feedlane_loader_destroy leaves the place, but held batches keep their slots until they are released. On a consumer,
+ * feedlane_loader_open_consumer. With `fd`, `path` is NULL, and of `config` only `pinned` may be set. The handle is freed
+ * like that of a loader. feedlane_loader_destroy leaves the place, but held batches keep their slots until they are released. On a consumer,
  * begin does not wait for the feeder, next discards messages of earlier epochs, and an epoch can be begun once. next
  * returns:
  *  - END: the feeder has delivered the complete epoch. With share every, all consumers get END after the same batch;
@@ -87,6 +90,7 @@ FEEDLANE_API int32_t feedlane_loader_serve(feedlane_loader *l, int64_t timeout_n
  *  - E_PEER_DEAD: the feeder has ended. Returned after all batches of this epoch that it had delivered.
  *  - E_HUNG: this consumer was evicted. Batches that it holds stay valid.
  *  - E_STATE: the feeder is in a later epoch (argument "epoch", `needed` is that epoch), or has stopped the epoch.
+ *  - E_DEVICE: config.pinned, and a slot could not be registered again after a worker's end; the next call tries again.
  *  - E_CORRUPT: a faulty feeder sent an invalid message or batch. All tensors of a batch that next returns lie within
  *    the feeder's memory, whatever the feeder does; their contents are not checked.
  *
@@ -100,6 +104,7 @@ FEEDLANE_API int32_t feedlane_loader_serve(feedlane_loader *l, int64_t timeout_n
  *  - E_PEER_DEAD: the feeder has ended.
  *  - E_HUNG: the feeder has closed the place, because nobody joined within its config.start_timeout_ns.
  *  - E_CORRUPT, E_ABI: the other end is not a feeder, or the feeder's library is of another version.
+ *  - With config.pinned: an error of its backend; E_UNSUPPORTED if it cannot register memory for reading only.
  *  - With `path`, E_LIMIT, E_ARGUMENT: see feedlane_loader_open_consumer. E_LIMIT also if too many connections have not
  *    requested a place. E_STATE: the feeder belongs to another user.
  *

@@ -32,6 +32,9 @@ struct ConsumerOptions {
   std::int32_t id = -1;                    /**< the place, with Share::deal the rank; -1: any without a consumer */
   Lag lag = Lag::block;                    /**< with Share::deal not observe */
   std::chrono::nanoseconds evict_after{0}; /**< for Lag::evict; 0: 60 s */
+  /** Of the consumer, so only for join: registers the slots for reading; must outlive the loader and its batches; null:
+   *  none. */
+  const Pool* pinned = nullptr;
 };
 
 /** An opened place. Owns the place's descriptor until release(). */
@@ -73,7 +76,18 @@ inline feedlane_consumer_config to_c(const ConsumerOptions& options) noexcept {
   c.id = options.id;
   c.lag = static_cast<std::int32_t>(options.lag);
   c.evict_after_ns = options.evict_after.count();
+  c.pinned = options.pinned == nullptr ? nullptr : options.pinned->c();
   return c;
+}
+
+inline Loader join(int fd, const char* path, const ConsumerOptions& options, std::chrono::nanoseconds timeout) {
+  const feedlane_consumer_config c = to_c(options);
+  feedlane_loader* handle = nullptr;
+  or_raise([&](Error& error) {
+    return checked(error,
+                   [&](feedlane_error* e) { return feedlane_loader_join(fd, path, &c, timeout.count(), &handle, e); });
+  });
+  return Loader(handle);
 }
 
 }  // namespace detail
@@ -125,25 +139,17 @@ inline void serve(Loader& feeder) {
 /** Joins a feeder through a place's descriptor. Closes `fd`, also on failure. The loader yields the batches that the
  *  feeder delivers; the first range-for loop runs the feeder's current epoch. Tensors are read-only. Throws. */
 [[nodiscard]] inline Loader join(int fd, std::chrono::nanoseconds timeout = std::chrono::seconds(60)) {
-  feedlane_loader* handle = nullptr;
-  detail::or_raise([&](Error& error) {
-    return detail::checked(error, [&](feedlane_error* e) {
-      return feedlane_loader_join(fd, nullptr, nullptr, timeout.count(), &handle, e);
-    });
-  });
-  return Loader(handle);
+  return detail::join(fd, nullptr, {}, timeout);
+}
+/** As above, with a pool: see ConsumerOptions::pinned. */
+[[nodiscard]] inline Loader join(int fd, const Pool& pinned,
+                                 std::chrono::nanoseconds timeout = std::chrono::seconds(60)) {
+  return detail::join(fd, nullptr, {.pinned = &pinned}, timeout);
 }
 /** As above, through the feeder's LoaderOptions::share_path. */
 [[nodiscard]] inline Loader join(const std::string& path, const ConsumerOptions& options = {},
                                  std::chrono::nanoseconds timeout = std::chrono::seconds(60)) {
-  const feedlane_consumer_config c = detail::to_c(options);
-  feedlane_loader* handle = nullptr;
-  detail::or_raise([&](Error& error) {
-    return detail::checked(error, [&](feedlane_error* e) {
-      return feedlane_loader_join(-1, path.c_str(), &c, timeout.count(), &handle, e);
-    });
-  });
-  return Loader(handle);
+  return detail::join(-1, path.c_str(), options, timeout);
 }
 
 }  // namespace v1

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "loader/slot_registrations.hpp"
 #include "pinned/pool.hpp"
 #include "shm/segment.hpp"
 
@@ -28,13 +29,14 @@ class SlotMemory {
   SlotMemory() = default;
   SlotMemory(const SlotMemory&) = delete;
   SlotMemory& operator=(const SlotMemory&) = delete;
-  ~SlotMemory();
 
   void reset(const shm::Segments& segments);
   // From now on the loader uses the pool. register_slots uses it for the slots too, not only for buffers.
-  void use(pinned::Pool& pool);
-  Status register_slots(Error& error);
-  [[nodiscard]] pinned::Pool* pool() const { return pool_; }
+  void use(pinned::Pool& pool) { registrations_.use(pool); }
+  Status register_slots(Error& error) {
+    return registrations_.register_all(*segments_, pinned::Access::read_write, error);
+  }
+  [[nodiscard]] pinned::Pool* pool() const { return registrations_.pool(); }
 
   // A worker that could write to all slots has ended, and its last actions are unknown.
   void doubt_all();
@@ -51,19 +53,14 @@ class SlotMemory {
   // the pages stay.
   void trim(std::uint32_t slot, std::uint64_t last_task);
   // Registers again a slot whose batch was not yet yielded, so that the device reads its current pages.
-  Status register_again(std::uint32_t slot, Error& error) {
-    return (doubts_[slot] & registration) == 0 ? FEEDLANE_OK : register_in_doubt(slot, error);
-  }
+  Status register_again(std::uint32_t slot, Error& error) { return registrations_.renew(slot, error); }
 
  private:
-  enum Doubt : std::uint8_t { pages = 1, registration = 2, failed = 4 };
+  enum Doubt : std::uint8_t { pages = 1, failed = 2 };
   Status restore_in_doubt(std::uint32_t slot, Error& error);
-  Status register_in_doubt(std::uint32_t slot, Error& error);
-  Status register_slot(std::uint32_t slot, Error& error);
 
   const shm::Segments* segments_ = nullptr;
-  pinned::Pool* pool_ = nullptr;
-  std::vector<bool> registered_;  // by slot; empty: slots are not registered
+  SlotRegistrations registrations_;
   std::vector<std::uint8_t> doubts_;
   std::vector<std::uint64_t> trimmed_;  // by slot: its last task when it was trimmed
   std::uint32_t in_doubt_ = 0;          // number of slots with any doubt

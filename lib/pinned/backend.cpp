@@ -15,7 +15,7 @@ namespace {
 
 class None : public Backend {
  public:
-  Status register_memory(void*, std::uint64_t, Error&) override { return FEEDLANE_OK; }
+  Status register_memory(void*, std::uint64_t, Access, Error&) override { return FEEDLANE_OK; }
   Status unregister_memory(void*, std::uint64_t, Error&) override { return FEEDLANE_OK; }
   Status copy(void* device_memory, const void* host, std::uint64_t bytes, void*, Error&) override {
     std::memcpy(device_memory, host, bytes);
@@ -29,7 +29,7 @@ class None : public Backend {
 
 class Mlock final : public None {
  public:
-  Status register_memory(void* address, std::uint64_t bytes, Error& error) override {
+  Status register_memory(void* address, std::uint64_t bytes, Access, Error& error) override {
     const std::uint64_t locked = os::locked_bytes(os::SystemFiles{});
     if (::mlock(address, bytes) == 0) return FEEDLANE_OK;
     const int reason = errno;
@@ -58,9 +58,12 @@ class Custom final : public Backend {
  public:
   explicit Custom(const feedlane_backend& table) : table_(table) {}
 
-  Status register_memory(void* address, std::uint64_t bytes, Error& error) override {
-    return call("register_memory", error,
-                [&](feedlane_error* e) { return table_.register_memory(table_.user_data, address, bytes, e); });
+  Status register_memory(void* address, std::uint64_t bytes, Access access, Error& error) override {
+    const bool is_read_only = access == Access::read_only;
+    const feedlane_register_memory_fn f = is_read_only ? table_.register_read_only : table_.register_memory;
+    if (f == nullptr) return error.fail(FEEDLANE_E_UNSUPPORTED, "the backend has no callback `register_read_only`");
+    return call(is_read_only ? "register_read_only" : "register_memory", error,
+                [&](feedlane_error* e) { return f(table_.user_data, address, bytes, e); });
   }
   Status unregister_memory(void* address, std::uint64_t bytes, Error& error) override {
     return call("unregister_memory", error,

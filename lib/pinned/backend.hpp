@@ -17,6 +17,9 @@ struct Passed {
   void* cookie;
 };
 
+// What the process may do with memory that it registers.
+enum class Access { read_write, read_only };
+
 // Thread safety: any thread, several at once. The destructor closes the backend.
 class Backend {
  public:
@@ -26,7 +29,7 @@ class Backend {
   virtual ~Backend() = default;
 
   // `address` and `bytes` are multiples of the page size.
-  virtual Status register_memory(void* address, std::uint64_t bytes, Error& error) = 0;
+  virtual Status register_memory(void* address, std::uint64_t bytes, Access access, Error& error) = 0;
   virtual Status unregister_memory(void* address, std::uint64_t bytes, Error& error) = 0;
   virtual Status copy(void* device_memory, const void* host, std::uint64_t bytes, void* stream, Error& error) = 0;
   // Calls `passed` once when the stream has reached this point, on any thread, possibly before this function returns.

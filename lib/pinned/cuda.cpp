@@ -50,9 +50,9 @@ class Cuda final : public Backend {
     return r == 0 ? FEEDLANE_OK : fail(r, "cuDevicePrimaryCtxRetain", error);
   }
 
-  Status register_memory(void* address, std::uint64_t bytes, Error& error) override {
-    return call("cuMemHostRegister", error,
-                [&] { return driver_.host_register(address, bytes, host_register_portable); });
+  Status register_memory(void* address, std::uint64_t bytes, Access access, Error& error) override {
+    const unsigned flags = host_register_portable | (access == Access::read_only ? host_register_read_only : 0U);
+    return call("cuMemHostRegister", error, [&] { return driver_.host_register(address, bytes, flags); });
   }
   Status unregister_memory(void* address, std::uint64_t, Error& error) override {
     return call("cuMemHostUnregister", error, [&] { return driver_.host_unregister(address); });

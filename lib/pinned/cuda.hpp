@@ -18,6 +18,7 @@ using DevicePointer = unsigned long long;
 using StreamCallback = void (*)(Stream stream, Result status, void* user_data);
 
 constexpr unsigned host_register_portable = 1;
+constexpr unsigned host_register_read_only = 8;
 
 // X(member, symbol in the library, result, arguments)
 #define FEEDLANE_CUDA_FUNCTIONS(X)                                                                  \

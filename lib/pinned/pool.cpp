@@ -199,7 +199,7 @@ Status Pool::copy(void* device_memory, const void* host, std::uint64_t bytes, vo
 
 // ---- registrations ----
 
-Status Pool::register_memory(void* address, std::uint64_t bytes, Owner owner, Error& error) {
+Status Pool::register_memory(void* address, std::uint64_t bytes, Owner owner, Error& error, Access access) {
   clean_up();
   const std::uint64_t page = page_bytes();
   const auto given = reinterpret_cast<std::uintptr_t>(address);
@@ -228,17 +228,17 @@ Status Pool::register_memory(void* address, std::uint64_t bytes, Owner owner, Er
     registered_.emplace(first, stretch);  // from here on, no other thread can register it
     counters_.registered_bytes += whole;
   }
-  const Status s = register_parts(first, stretch, error);
+  const Status s = register_parts(first, stretch, access, error);
   const std::lock_guard lock(mutex_);
   if (s == FEEDLANE_OK) registered_.find(first)->second.is_settled = true;
   else set_bytes(first, 0);
   return s;
 }
 
-Status Pool::register_parts(std::uintptr_t first, const Stretch& stretch, Error& error) {
+Status Pool::register_parts(std::uintptr_t first, const Stretch& stretch, Access access, Error& error) {
   for (std::uint64_t done = 0; done < stretch.bytes; done += stretch.part) {
     const std::uint64_t count = std::min(stretch.part, stretch.bytes - done);
-    const Status s = backend_->register_memory(reinterpret_cast<void*>(first + done), count, error);
+    const Status s = backend_->register_memory(reinterpret_cast<void*>(first + done), count, access, error);
     if (s == FEEDLANE_OK) continue;
     give_up_parts(first, stretch, done);
     return s;

@@ -35,7 +35,8 @@ class Pool {
   Status copy(void* device_memory, const void* host, std::uint64_t bytes, void* stream, Error& error);
   // Only the owner that registered memory may unregister it.
   enum class Owner { user, loader, pool };
-  Status register_memory(void* address, std::uint64_t bytes, Owner owner, Error& error);
+  Status register_memory(void* address, std::uint64_t bytes, Owner owner, Error& error,
+                         Access access = Access::read_write);
   Status unregister_memory(void* address, Owner owner, Error& error);
   [[nodiscard]] feedlane_pool_stats stats() const;
   [[nodiscard]] std::uint64_t buffer_bytes() const { return buffer_bytes_; }
@@ -92,7 +93,7 @@ class Pool {
   [[nodiscard]] Buffer* find(std::uint64_t token);  // under the mutex; a held buffer, or nullptr
   void put_back(std::uint32_t index);
   void wake_sleeper();  // under the mutex
-  Status register_parts(std::uintptr_t first, const Stretch& stretch, Error& error);
+  Status register_parts(std::uintptr_t first, const Stretch& stretch, Access access, Error& error);
   void give_up_parts(std::uintptr_t first, const Stretch& stretch, std::uint64_t bytes);
   // Unregisters parts from the last one on; `left` are the bytes that are still registered, after an error.
   Status unregister_parts(std::uintptr_t first, const Stretch& stretch, std::uint64_t& left, Error& error);

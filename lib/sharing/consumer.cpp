@@ -146,9 +146,9 @@ Status Consumer::next(std::int64_t timeout_ns, feedlane_batch& out, Error& error
 Status Consumer::obstacle(Error& error) {
   // Relaxed: the doorbell follows. Messages that were revoked before the eviction don't count.
   if (block().is_evicted.load(std::memory_order_relaxed) != 0)
-    return error.refuse(FEEDLANE_E_HUNG, "consumer", place_, 0,
+    return error.refuse(FEEDLANE_E_HUNG, "consumer", role_.place, 0,
                         "the feeder has evicted this consumer (place {}), because it released no batch in time",
-                        place_);
+                        role_.place);
   if (is_feeder_gone_) return error.fail(FEEDLANE_E_PEER_DEAD, "the feeder has ended");
   if (is_short())
     return error.refuse(FEEDLANE_SLOTS_HELD, "config.held", slots_.held(), 0,
@@ -164,7 +164,7 @@ Status Consumer::read_messages(feedlane_batch& out, Error& error) {
     const auto kind = static_cast<shm::DeliveryKind>(m.kind);
     if (m.epoch > at_.wanted && !is_revoked(m)) {
       // An observer may have missed its entire epoch: see Link::deliver.
-      if (lag_ == FEEDLANE_LAG_OBSERVE && at_.newest == 0) at_.is_over = true;
+      if (role_.lag == FEEDLANE_LAG_OBSERVE && at_.newest == 0) at_.is_over = true;
       if (at_.is_over) return FEEDLANE_END;
       return error.refuse(FEEDLANE_E_STATE, "epoch", at_.wanted, m.epoch,
                           "the feeder is in epoch {}, but this consumer has begun epoch {}", m.epoch, at_.wanted);
@@ -173,13 +173,17 @@ Status Consumer::read_messages(feedlane_batch& out, Error& error) {
       return error.refuse(FEEDLANE_E_CORRUPT, "message.slot", m.slot, batches_.size(),
                           "the feeder sent a batch in slot {}, but it has only {} slots", m.slot, batches_.size());
     const bool is_wanted = m.epoch == at_.wanted;
-    if (kind == shm::DeliveryKind::batch && is_wanted) batches_[m.slot].described.reserve();
+    if (kind == shm::DeliveryKind::batch && is_wanted) {
+      batches_[m.slot].described.reserve();
+      const Status s = slots_.is_lent(m.slot) ? FEEDLANE_OK : registered_.renew(m.slot, error);
+      if (s != FEEDLANE_OK) return s;  // the message stays
+    }
     const std::uint64_t gap = at_.last_round == 0 ? 0 : m.round - at_.last_round - 1;
     // Only an observer's rounds have gaps within an epoch: it misses batches that find no room.
-    if (is_wanted && share_ == FEEDLANE_SHARE_EVERY && kind != shm::DeliveryKind::begin) at_.missed += gap;
+    if (is_wanted && role_.share == FEEDLANE_SHARE_EVERY && kind != shm::DeliveryKind::begin) at_.missed += gap;
     if (!take(m)) {
       if (is_wanted && (kind == shm::DeliveryKind::batch || kind == shm::DeliveryKind::failed)) at_.missed++;
-      if (is_wanted && lag_ == FEEDLANE_LAG_OBSERVE) set_newest(m.round);  // its state includes what it missed
+      if (is_wanted && role_.lag == FEEDLANE_LAG_OBSERVE) set_newest(m.round);  // its state includes what it missed
       continue;
     }
     if (!is_wanted) {
@@ -209,7 +213,7 @@ bool Consumer::is_revoked(const shm::DeliveryMessage& message) const {
   const auto kind = static_cast<shm::DeliveryKind>(message.kind);
   const bool is_control = kind != shm::DeliveryKind::batch && kind != shm::DeliveryKind::failed;
   // Relaxed: in `take`, the fence orders it after the store to `taken`. Elsewhere it is a hint.
-  return !(lag_ == FEEDLANE_LAG_OBSERVE && is_control) &&
+  return !(role_.lag == FEEDLANE_LAG_OBSERVE && is_control) &&
          block().revoked_through.load(std::memory_order_relaxed) >= message.round;
 }
 
@@ -276,8 +280,8 @@ Status Consumer::yield(const shm::DeliveryMessage& message, feedlane_batch& out,
 // Whether the feeder lacks the slots that the trainer holds here, and nothing was delivered or returned since it asked
 // for them.
 bool Consumer::is_short() const {
-  // Relaxed: see Link::tell_short.
-  return at_.last_round != 0 && slots_.held() != 0 &&
+  // A release that waits for a stream may free a slot. Relaxed: see Link::tell_short.
+  return at_.last_round != 0 && slots_.held() != 0 && !registered_.any_release_pending() &&
          block().short_after.load(std::memory_order_relaxed) == at_.last_round &&
          block().short_returns.load(std::memory_order_relaxed) == row().returns.load(std::memory_order_relaxed);
 }

@@ -29,6 +29,7 @@
 #include "ring/spsc.hpp"
 #include "ring/waiter.hpp"
 #include "sharing/catalogue.hpp"
+#include "sharing/registered_slots.hpp"
 #include "shm/segment.hpp"
 #include "shm/share_layout.hpp"
 #include "tensors/slot_table.hpp"
@@ -37,11 +38,13 @@ namespace feedlane::sharing {
 
 class Consumer final : public loader::Source, private lending::Lender {
  public:
-  // Owns the socket in every case. OK when the feeder has accepted this consumer; see greeting/share.hpp.
-  static Status join(os::Fd socket, os::Deadline deadline, std::unique_ptr<Consumer>& out, Error& error);
+  // Owns the socket in every case. OK when the feeder has accepted this consumer; see greeting/share.hpp. With a pool,
+  // the slots are registered first.
+  static Status join(os::Fd socket, pinned::Pool* pool, os::Deadline deadline, std::unique_ptr<Consumer>& out,
+                     Error& error);
   // Connects to a feeder's path, and joins.
-  static Status join(const std::string& path, const feedlane_consumer_config& config, os::Deadline deadline,
-                     std::unique_ptr<Consumer>& out, Error& error);
+  static Status join(const std::string& path, const feedlane_consumer_config& config, pinned::Pool* pool,
+                     os::Deadline deadline, std::unique_ptr<Consumer>& out, Error& error);
   // Leaves the feeder. All batches must have been returned.
   ~Consumer() override;
 
@@ -72,7 +75,7 @@ class Consumer final : public loader::Source, private lending::Lender {
 
   Status receive_welcome(int socket, std::span<const std::byte> request, os::Deadline deadline, Error& error);
   Status read_welcome(const Welcome& welcome, os::Received& received, Error& error);
-  Status finish_joining(os::Fd socket, os::Deadline deadline, Error& error);
+  Status finish_joining(os::Fd socket, pinned::Pool* pool, os::Deadline deadline, Error& error);
 
   // ---- consumer.cpp ----
 
@@ -98,14 +101,17 @@ class Consumer final : public loader::Source, private lending::Lender {
   // ---- Lender ----
 
   [[nodiscard]] tensors::SlotTable& slots() override { return slots_; }
-  [[nodiscard]] pinned::Pool* pool() const override { return nullptr; }
+  [[nodiscard]] pinned::Pool* pool() const override { return registered_.pool(); }
   [[nodiscard]] const std::vector<feedlane_tensor>& tensors(std::uint32_t slot) const override {
     return batches_[slot].described.tensors;
   }
   [[nodiscard]] bool is_read_only(std::uint32_t) const override { return true; }
   void on_freed(std::uint32_t slot) override { give_back(slot, batches_[slot].round); }
-  void expect_end() override {}
-  void on_end() override {}
+  void expect_end() override { registered_.expect_end(); }
+  void on_end() override {
+    registered_.on_end();
+    wakeups_.wake();  // the trainer may be short of slots
+  }
 
   [[nodiscard]] const shm::DeliveryBlock& block() const { return *pair_.control<shm::DeliveryBlock>(plan_.block); }
   [[nodiscard]] shm::ConsumerRow& row() const { return *pair_.data<shm::ConsumerRow>(plan_.row); }
@@ -117,7 +123,8 @@ class Consumer final : public loader::Source, private lending::Lender {
   };
 
   shm::SharePlan plan_;
-  shm::Segments segments_;      // the loader's, for reading
+  shm::Segments segments_;  // the loader's, for reading
+  RegisteredSlots registered_;
   shm::SegmentPair catalogue_;  // for reading
   shm::SegmentPair pair_;       // delivery (for reading) and returns
   os::Fd socket_;
@@ -126,9 +133,11 @@ class Consumer final : public loader::Source, private lending::Lender {
   os::Fd feeder_;  // pidfd
   bool wants_pidfd_ = false;
   bool is_feeder_gone_ = false;
-  std::int32_t place_ = 0;
-  std::int32_t share_ = 0;
-  std::int32_t lag_ = 0;
+  struct Role {
+    std::int32_t place = 0;
+    std::int32_t share = 0;
+    std::int32_t lag = 0;
+  } role_;
   std::atomic<std::int64_t> epoch_batches_{-1};
   std::atomic<std::int64_t> next_epoch_{0};  // the smallest epoch that begin accepts
   ring::Waiter waiter_;

@@ -20,22 +20,23 @@ constexpr greeting::Expected expected{welcome_magic, shm::share_layout_hash, wel
 
 Consumer::Consumer() : leases_(*this, events_) {}
 
-Status Consumer::join(os::Fd socket, os::Deadline deadline, std::unique_ptr<Consumer>& out, Error& error) {
+Status Consumer::join(os::Fd socket, pinned::Pool* pool, os::Deadline deadline, std::unique_ptr<Consumer>& out,
+                      Error& error) {
   std::unique_ptr<Consumer> c(new Consumer);
   Status s = c->receive_welcome(socket.get(), {}, deadline, error);
-  if (s == FEEDLANE_OK) s = c->finish_joining(std::move(socket), deadline, error);
+  if (s == FEEDLANE_OK) s = c->finish_joining(std::move(socket), pool, deadline, error);
   if (s == FEEDLANE_OK) out = std::move(c);
   return s;
 }
 
-Status Consumer::join(const std::string& path, const feedlane_consumer_config& config, os::Deadline deadline,
-                      std::unique_ptr<Consumer>& out, Error& error) {
+Status Consumer::join(const std::string& path, const feedlane_consumer_config& config, pinned::Pool* pool,
+                      os::Deadline deadline, std::unique_ptr<Consumer>& out, Error& error) {
   std::unique_ptr<Consumer> c(new Consumer);
   os::Fd socket;
   const Asking asking{asking_magic, config.id, config.lag, config.evict_after_ns};
   Status s = os::connect_to(path, deadline, socket, error);
   if (s == FEEDLANE_OK) s = c->receive_welcome(socket.get(), greeting::bytes_of(asking), deadline, error);
-  if (s == FEEDLANE_OK) s = c->finish_joining(std::move(socket), deadline, error);
+  if (s == FEEDLANE_OK) s = c->finish_joining(std::move(socket), pool, deadline, error);
   if (s == FEEDLANE_OK) out = std::move(c);
   return s;
 }
@@ -76,9 +77,9 @@ Status Consumer::read_welcome(const Welcome& welcome, os::Received& received, Er
   s = pair_.check_sizes(plan_.delivery_bytes, plan_.returns_bytes, error);
   if (s == FEEDLANE_OK) s = catalogue_.check_control_size(plan_.catalogue_bytes, error);
   if (s != FEEDLANE_OK) return s;
-  place_ = welcome.id;
-  share_ = welcome.share;
-  lag_ = welcome.lag;
+  role_.place = welcome.id;
+  role_.share = welcome.share;
+  role_.lag = welcome.lag;
   next_epoch_.store(welcome.epoch, std::memory_order_relaxed);  // only a number
   epoch_batches_.store(std::max<std::int64_t>(welcome.epoch_batches, -1), std::memory_order_relaxed);
   wants_pidfd_ = welcome.wants_pidfd != 0;
@@ -90,8 +91,9 @@ Status Consumer::read_welcome(const Welcome& welcome, os::Received& received, Er
   return s;
 }
 
-Status Consumer::finish_joining(os::Fd socket, os::Deadline deadline, Error& error) {
-  Status s = waiter_.open(error);
+Status Consumer::finish_joining(os::Fd socket, pinned::Pool* pool, os::Deadline deadline, Error& error) {
+  Status s = pool == nullptr ? FEEDLANE_OK : registered_.open(*pool, segments_, error);
+  if (s == FEEDLANE_OK) s = waiter_.open(error);
   if (s == FEEDLANE_OK) s = wakeups_.open(waiter_.poller(), &row().sleeping, error);
   if (s == FEEDLANE_OK) s = waiter_.poller().add_bell(own_event_.get(), tag_own_event, error);
   if (s == FEEDLANE_OK) s = waiter_.poller().add(feeder_.get(), tag_feeder, error);
@@ -108,6 +110,7 @@ void Consumer::leave() noexcept {
 }
 
 Consumer::~Consumer() {
+  registered_.close();
   if (!socket_) return;  // never joined
   segments_.unmap();
   catalogue_.unmap();

@@ -112,9 +112,13 @@ struct TrainerBlock {
   // reserved there may be gone.
   Word64 given_back;
   Word64 engaged;  // workers that tasks are sent to now; only decides whether a worker spins before it sleeps
+  // Incremented after a worker that may have punched holes into data has ended. A consumer's registered pages may then
+  // no longer be those of the slots.
+  Word64 doubted;
 };
 static_assert(sizeof(TrainerBlock) == 256 && offsetof(TrainerBlock, abandon_before) == 128 &&
-              offsetof(TrainerBlock, given_back) == 136 && offsetof(TrainerBlock, engaged) == 144);
+              offsetof(TrainerBlock, given_back) == 136 && offsetof(TrainerBlock, engaged) == 144 &&
+              offsetof(TrainerBlock, doubted) == 152);
 
 // control: counters for statistics and monitors. One thread of the loader at a time writes all words but the last. Any
 // thread of the trainer that releases a batch writes the last word.

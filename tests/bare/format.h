@@ -89,6 +89,7 @@ struct TrainerBlock {
   alignas(WRITER_DISTANCE) _Atomic uint64_t abandon_before;
   _Atomic uint64_t given_back;
   _Atomic uint64_t engaged;
+  _Atomic uint64_t doubted;
 };
 
 struct TrainerRow {

@@ -107,6 +107,11 @@ struct F {
     config.known.evict_after_ns = evict_after_ns;
     return &config.known;
   }
+  feedlane_consumer_config* pinned() {
+    config.known.id = -1;
+    config.known.pinned = reinterpret_cast<feedlane_pool*>(&id);  // nobody looks there
+    return &config.known;
+  }
   feedlane_consumer_config* of_size(std::size_t size) {
     config.known.size = size;
     return &config.known;
@@ -166,6 +171,7 @@ const Row<F> rows[] = {
     OPEN("evict_after_ns -1", FEEDLANE_E_ARGUMENT, "config.evict_after_ns", -1, 0, f.l(), f.as(-1, 1, -1)),
     OPEN("the least evict_after_ns", FEEDLANE_E_ARGUMENT, "config.evict_after_ns", INT64_MIN, 0, f.l(),
          f.as(-1, 1, INT64_MIN)),
+    OPEN("pinned", FEEDLANE_E_ARGUMENT, "config.pinned", 1, 0, f.l(), f.pinned()),
     OPEN("full", FEEDLANE_E_LIMIT, "config.consumers", 2, 3, f.full(), nullptr),
     OPEN("not shared", FEEDLANE_E_STATE, "config.share", 0, 1, f.plain(), nullptr),
     OPEN("a consumer", FEEDLANE_E_STATE, nullptr, 0, 0, f.c(), nullptr),
@@ -197,8 +203,12 @@ const Row<F> rows[] = {
     JOIN_PATH("fd -1, no path", FEEDLANE_E_ARGUMENT, "fd", -1, 0, nullptr, nullptr),
     REFUSES(feedlane_loader_join, "both", FEEDLANE_E_ARGUMENT, "path", 1, 0, f.place(), nowhere, nullptr, 0,
             f.out.place(), e),
-    REFUSES(feedlane_loader_join, "a config without a path", FEEDLANE_E_ARGUMENT, "config", 1, 0, f.place(), nullptr,
-            f.as(-1), 0, f.out.place(), e),
+    REFUSES(feedlane_loader_join, "an id without a path", FEEDLANE_E_ARGUMENT, "config.id", 1, 0, f.place(), nullptr,
+            f.as(1), 0, f.out.place(), e),
+    REFUSES(feedlane_loader_join, "a lag without a path", FEEDLANE_E_ARGUMENT, "config.lag", 1, 0, f.place(), nullptr,
+            f.as(-1, 1), 0, f.out.place(), e),
+    REFUSES(feedlane_loader_join, "evict_after_ns without a path", FEEDLANE_E_ARGUMENT, "config.evict_after_ns", 1, 0,
+            f.place(), nullptr, f.as(-1, 0, 1), 0, f.out.place(), e),
     REFUSES(feedlane_loader_join, "out NULL", FEEDLANE_E_ARGUMENT, "out", 0, 1, -1, nowhere, nullptr, 0, nullptr, e),
     REFUSES(feedlane_loader_join, "timeout -1", FEEDLANE_E_ARGUMENT, "timeout_ns", -1, 0, -1, nowhere, nullptr, -1,
             f.out.place(), e),

@@ -272,7 +272,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   feeder.welcome(in, theirs);
   std::unique_ptr<sharing::Consumer> c;
   Error error;
-  const Status s = sharing::Consumer::join(std::move(theirs), os::Deadline::at(0), c, error);
+  const Status s = sharing::Consumer::join(std::move(theirs), nullptr, os::Deadline::at(0), c, error);
   PROMISE((s == FEEDLANE_OK) == (c != nullptr) && (s == FEEDLANE_OK || s == FEEDLANE_TIMEOUT || error.code == s));
   if (s != FEEDLANE_OK) return 0;
   Trainer trainer(std::move(c));

@@ -72,6 +72,7 @@ feedlane_pool_config ThreadDevice::config() {
   table.user_data = this;
   table.register_memory = add;
   table.unregister_memory = remove;
+  table.register_read_only = add;
   table.copy = copy;
   table.when_passed = when_passed;
   auto c = fresh<feedlane_pool_config>();

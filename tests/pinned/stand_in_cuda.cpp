@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <set>
+#include <string>
 
 using namespace feedlane::test::stand_in;
 
@@ -36,6 +38,19 @@ thread_local bool is_in_callback = false;
 int count_of_devices() {
   const char* const said = std::getenv("FEEDLANE_STAND_IN_DEVICES");
   return said != nullptr ? std::atoi(said) : 1;
+}
+
+// Whether this process may write there.
+bool is_writable(const void* memory) {
+  const auto at = reinterpret_cast<std::uintptr_t>(memory);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long first = 0, end = 0;
+    char access[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &first, &end, access) == 3 && at >= first && at < end)
+      return access[1] == 'w';
+  }
+  return false;
 }
 
 // What every call begins with.
@@ -186,8 +201,10 @@ EXPORTED int cuMemFree_v2(unsigned long long device) {
   std::free(pointer(device));
   return ok;
 }
-EXPORTED int cuMemHostRegister_v2(void* host, std::size_t bytes, unsigned) {
+EXPORTED int cuMemHostRegister_v2(void* host, std::size_t bytes, unsigned flags) {
   REQUIRE_OK(usable_outside_of_captures());
+  constexpr unsigned read_only = 8;
+  if ((flags & read_only) == 0 && !is_writable(host)) return invalid_value;  // the kernel refuses to pin it
   return driver().registered.add(host, bytes) ? ok : already_registered;
 }
 EXPORTED int cuMemHostUnregister(void* host) {

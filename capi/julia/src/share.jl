@@ -10,8 +10,9 @@ const JOIN_SECONDS = 60
 choice(what, choices::NamedTuple, name::Symbol) = haskey(choices, name) ? choices[name] :
     throw(ArgumentError("$what=:$name: must be one of $(join(keys(choices), ", "))"))
 
-consumer_config(id, lag, evict_after) = struct_of(L.feedlane_consumer_config; id=something(id, -1), lag=choice("lag", LAGS, lag),
-                                                  evict_after_ns=nanoseconds(evict_after))
+consumer_config(id, lag, evict_after, pool=nothing) =
+    struct_of(L.feedlane_consumer_config; id=something(id, -1), lag=choice("lag", LAGS, lag),
+              evict_after_ns=nanoseconds(evict_after), pinned=pool === nothing ? C_NULL : pool.address)
 
 """
 A place that was opened for another process: its number `id`, and the descriptor `fd` to pass to that process. Call
@@ -98,15 +99,15 @@ consumers(loader::Loader) = driving(loader.handle) do address
 end
 
 """
-    join_feeder(place; fields, batchsize=1, timeout=60)
-    join_feeder(path; fields, id=nothing, lag=:block, evict_after=0, batchsize=1, timeout=60)
+    join_feeder(place; fields, batchsize=1, pool=nothing, timeout=60)
+    join_feeder(path; fields, id=nothing, lag=:block, evict_after=0, batchsize=1, pool=nothing, timeout=60)
 
 The `Loader` of a consumer, which yields the batches of a feeder in another process. The first form takes the descriptor
 (a `RawFD`) of the feeder's `Feedlane.open_consumer`, and closes it in every case. The second form takes the feeder's
 `share_path` and the options of `open_consumer`; the feeder opens the place at its next `serve` or `poll`.
 
 `fields` are the feeder's, in the form that `Loader` takes: `(x=(Float32, (4, 3)), y=(Int64, ()))`. `batchsize` must be
-0 if the feeder's is 0. The first epoch is the feeder's epoch at the time of the join.
+0 if the feeder's is 0. A `pool` registers the batches' memory for reading; keep it until they are released. The first epoch is the feeder's epoch at the time of the join.
 
 A consumer's arrays are read-only memory: a write throws a `ReadOnlyMemoryError` (x86-64), and a write in C code ends
 the process. A consumer's loader works like any `Loader`, except that only the feeder has workers.
@@ -116,26 +117,29 @@ not answer in time, `E_CORRUPT` or `E_ABI` if the descriptor is not connected to
 another version. A loop over the loader throws `E_PEER_DEAD` after the feeder's end, `E_HUNG` after this consumer was
 evicted, and `E_STATE` if the feeder is in a later epoch or has stopped this one.
 """
-join_feeder(fd::RawFD; fields, batchsize=1, timeout=JOIN_SECONDS) = consumer_of(fields, batchsize) do out, err
-    no_config = Ptr{L.feedlane_consumer_config}(C_NULL)
-    L.feedlane_loader_join_gc_safe(reinterpret(Int32, fd), Cstring(C_NULL), no_config, nanoseconds(timeout), out, err)
+function join_feeder(fd::RawFD; fields, batchsize=1, pool=nothing, timeout=JOIN_SECONDS)
+    config = consumer_config(nothing, :block, 0, pool)
+    return GC.@preserve config consumer_of(fields, batchsize, pool) do out, err
+        L.feedlane_loader_join_gc_safe(reinterpret(Int32, fd), Cstring(C_NULL), address_of(config), nanoseconds(timeout), out, err)
+    end
 end
 
-function join_feeder(path::AbstractString; fields, batchsize=1, timeout=JOIN_SECONDS, id=nothing, lag=:block, evict_after=0)
-    config, place = consumer_config(id, lag, evict_after), Base.cconvert(Cstring, String(path))
-    return GC.@preserve config place consumer_of(fields, batchsize) do out, err
+function join_feeder(path::AbstractString; fields, batchsize=1, timeout=JOIN_SECONDS, id=nothing, lag=:block, evict_after=0,
+                     pool=nothing)
+    config, place = consumer_config(id, lag, evict_after, pool), Base.cconvert(Cstring, String(path))
+    return GC.@preserve config place consumer_of(fields, batchsize, pool) do out, err
         L.feedlane_loader_join_gc_safe(Int32(-1), Cstring(pointer(place)), address_of(config), nanoseconds(timeout), out, err)
     end
 end
 
 "The loader of the handle that `join` writes."
-function consumer_of(join, fields, batchsize)
+function consumer_of(join, fields, batchsize, pool)
     names, specs = declared(fields)
     out, report = Ref{Ptr{L.feedlane_loader}}(C_NULL), Report()
     status = GC.@preserve out report join(address_of(out), address_of(report.raw))
     status == L.FEEDLANE_OK || throw(error_of(status, report))
     kinds = Tuple{map(spec -> array_type(spec, batchsize != 0), specs)...}
-    loader = Loader{names,kinds}(Handle(out[], false, nothing, nothing), struct_of(L.feedlane_batch), report, 0)
+    loader = Loader{names,kinds}(Handle(out[], false, nothing, pool), struct_of(L.feedlane_batch), report, 0)
     loader.next_epoch = reading(info_of, loader).next_epoch
     return loader
 end

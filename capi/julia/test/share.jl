@@ -7,7 +7,9 @@ feeder(share; options...) = spawned(Squares(45); batchsize=5, shuffle=true, seed
 
 "What a consumer runs. `place` joins. It prints the numbers of each epoch's batches, then the state, then its hash of all values."
 consumer_program(place) = """
-    consumer = join_feeder($place; fields=$FIELDS)
+    pool = Pool()
+    consumer = join_feeder($place; fields=$FIELDS, pool)
+    @assert Feedlane.stats(pool).registered_bytes > 0
     state, values = UInt8[], []
     for epoch in consumer.next_epoch:$SHARED_EPOCHS-1
         seen = Int[]

@@ -100,15 +100,15 @@ PyObject* get_consumer(PyObject* self, PyObject* nth) {
 PyObject* join(PyObject*, PyObject* args) {
   int fd = -1;
   char* path = nullptr;
-  PyObject *socket = nullptr, *place = nullptr;
+  PyObject *socket = nullptr, *place = nullptr, *pool = nullptr;
   long long timeout_ns = 0;
-  if (PyArg_ParseTuple(args, "iOOL:join", &fd, &socket, &place, &timeout_ns) == 0) return nullptr;
+  if (PyArg_ParseTuple(args, "iOOOL:join", &fd, &socket, &place, &pool, &timeout_ns) == 0) return nullptr;
   if (socket != Py_None && PyBytes_AsStringAndSize(socket, &path, nullptr) != 0) return nullptr;
   auto config = init<feedlane_consumer_config>();
   if (place != Py_None && !read_place(place, config)) return nullptr;
-  const auto* const given = place != Py_None ? &config : nullptr;
+  if (pool != Py_None && (config.pinned = pool_handle(pool)) == nullptr) return nullptr;
   feedlane_loader* handle = nullptr;
-  const auto call = [&] { return feedlane_loader_join(fd, path, given, timeout_ns, &handle, error_room()); };
+  const auto call = [&] { return feedlane_loader_join(fd, path, &config, timeout_ns, &handle, error_room()); };
   return check(unlocked(call)) ? new_consumer(handle).release() : nullptr;
 }
 

@@ -307,7 +307,7 @@ class Loader(_Observed):
     def consumer(self, nth: int, /) -> ConsumerCounters | None:
         """Returns the counters of consumer `nth`, as its feeder sees it; None: there are fewer consumers."""
     @staticmethod
-    def join(descriptor: int, path: bytes | None, place: tuple[int, int, int] | None, timeout_ns: int, /) -> Loader:
+    def join(descriptor: int, path: bytes | None, place: tuple[int, int, int] | None, pool: Pool | None, timeout_ns: int, /) -> Loader:
         """Joins a feeder and returns the consumer's loader. Takes ownership of the descriptor in every case. Waits without the
         GIL. With a path, `descriptor` is -1 and `place` has the fields of feedlane_consumer_config: id, lag, evict_after_ns."""
     def event(self) -> tuple[int, str, int, int, int] | None:

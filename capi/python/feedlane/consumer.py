@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Literal, NoReturn
 
-from . import _core, batch, errors, feeding, iteration, lifetime, observe
+from . import _core, batch, errors, feeding, iteration, lifetime, observe, pinned
 
 
 class Consumer(iteration.Batches):
@@ -26,12 +26,12 @@ class Consumer(iteration.Batches):
 
     name = None
     progress = False
-    _pool = None
-    _streams = False
 
-    def __init__(self, core: _core.Loader, torch: ModuleType | None, timeout: float, allow_pickle: bool) -> None:
+    def __init__(self, core: _core.Loader, torch: ModuleType | None, pool: pinned.Pool | None, timeout: float,
+                 allow_pickle: bool) -> None:
         """Called by join."""
-        self._core, self._torch, self._wanted = core, torch, -1
+        self._core, self._torch, self._pool, self._wanted = core, torch, pool, -1
+        self._streams = pinned.records_streams(pool, torch)
         self.timeout, self.allow_pickle = timeout, allow_pickle
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Consumer(iteration.Batches):
 
 def join(feeder: feeding.Place | int | str | os.PathLike[str], *, id: int | None = None, lag: feeding.Lag | None = None,
          evict_after: float | None = None, timeout: float | None = 60, tensors: Literal["numpy", "torch"] = "numpy",
-         batch_timeout: float = 0, allow_pickle: bool = False) -> Consumer:
+         batch_timeout: float = 0, allow_pickle: bool = False, pin_memory: pinned.Pool | bool = False) -> Consumer:
     """Joins a feeder, which is a Loader with `share` in another process. Pass the descriptor of Feeder.open_consumer, a Place,
     or the Loader's share_path. A descriptor or Place is consumed, even if joining fails, unless an argument is invalid.
       id, lag, evict_after   with a path: as for Feeder.open_consumer
@@ -83,9 +83,12 @@ def join(feeder: feeding.Place | int | str | os.PathLike[str], *, id: int | None
                              SIGSEGV. clone() the tensor before, or copy it to a device. `join` issues one ReadOnlyWarning
       batch_timeout          seconds that `next` waits for a batch; 0: no limit
       allow_pickle           see Loader: a worker, or the feeder, can then run any code in this process
+      pin_memory             see Loader: registers the feeder's memory in this process, for reading. The feeder's loader needs
+                             `fields`: only memory that is reserved for them is registered
     Raises PeerDead if the feeder has ended or none listens at the path, and Timeout if it does not reply in time. Raises
     LimitError or ArgumentError as Feeder.open_consumer does. Raises CorruptError or AbiError if the other end is not a feeder,
-    or is one of another version. Raises ImportError if torch is missing."""
+    or is one of another version. Raises Unsupported or DeviceError if memory cannot be registered for reading. Raises
+    ImportError if torch is missing."""
     if tensors not in ("numpy", "torch"):
         raise ValueError(f'tensors={tensors!r}: must be "numpy" or "torch"')
     if batch_timeout < 0:
@@ -94,14 +97,16 @@ def join(feeder: feeding.Place | int | str | os.PathLike[str], *, id: int | None
     if not isinstance(feeder, (str, os.PathLike)) and (id is not None or lag is not None or evict_after is not None):
         raise ValueError("id, lag and evict_after are allowed only with a path: for a descriptor pass them to open_consumer")
     torch = importlib.import_module("torch") if tensors == "torch" else None
+    pool = pinned.pool_for(pin_memory, torch)
+    handle = pool.handle if pool is not None else None
     config = feeding.consumer_config(id, "block" if lag is None else lag, evict_after)
     if isinstance(feeder, (str, os.PathLike)):
-        core = _core.Loader.join(-1, os.fsencode(feeder), config, timeout_ns)
+        core = _core.Loader.join(-1, os.fsencode(feeder), config, handle, timeout_ns)
     elif isinstance(feeder, feeding.Place):
-        core = _core.Loader.join(feeder.detach(), None, None, timeout_ns)
+        core = _core.Loader.join(feeder.detach(), None, None, handle, timeout_ns)
     else:
-        core = _core.Loader.join(errors.whole("feeder", feeder, 0, 2**31 - 1), None, None, timeout_ns)
-    consumer = Consumer(lifetime.keep(core), torch, batch_timeout, allow_pickle)
+        core = _core.Loader.join(errors.whole("feeder", feeder, 0, 2**31 - 1), None, None, handle, timeout_ns)
+    consumer = Consumer(lifetime.keep(core), torch, pool, batch_timeout, allow_pickle)
     if torch is not None:
         batch.warn_of_torch(stacklevel=2)
     return consumer

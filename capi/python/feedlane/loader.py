@@ -149,7 +149,7 @@ class Loader(feeding.Feeder):
         if self._pool is not None and not fields:
             raise ValueError("pin_memory needs fields, because memory is registered when the Loader is created")
         # A copy in torch does not report the memory that it reads, so streams are recorded. Only the device identifies torch's streams.
-        self._streams = self._pool is not None and self._torch is not None and self._pool.device is not None
+        self._streams = pinned.records_streams(self._pool, self._torch)
         retry_on = retry_on if isinstance(retry_on, type) else tuple(retry_on)
         issubclass(Exception, retry_on)  # raises TypeError if these are not classes
         self._program = program.of(worker, worker_config, length, num_workers,

@@ -15,7 +15,7 @@ _of_devices: dict[int, Pool] = {}
 
 
 class Pool:
-    """A pool for Loader(pin_memory=...), which registers the loader's slots with it. It may be dropped before loaders and
+    """A pool for Loader(pin_memory=...) and join(pin_memory=...), which register the loader's slots with it. It may be dropped before loaders and
     batches that use it.
 
       backend       "cuda": through the driver's library; "mlock": pages stay resident; "none"
@@ -41,6 +41,11 @@ class Pool:
         import torch
         stream: int = torch.cuda.current_stream(self.device).cuda_stream
         return stream
+
+
+def records_streams(pool: Pool | None, torch: ModuleType | None) -> bool:
+    """Whether batches in this pool's memory are recorded on torch's current stream."""
+    return pool is not None and torch is not None and pool.device is not None
 
 
 def pool_for(pin_memory: Pool | bool, torch: ModuleType | None) -> Pool | None:

@@ -11,6 +11,7 @@ from numpy_or_skip import np
 import feedlane
 from feedlane import _core
 from datasets import Numbers
+from share_cases import served
 
 
 def load(path):
@@ -52,6 +53,25 @@ class Pinned(unittest.TestCase):
         del pool, loader
         self.assertEqual((kept[1, 0], _core.Pool.end_unused()), (1, 1))
         del kept
+        self.assertEqual((_core.Pool.end_unused(), self.registrations()), (0, 0))
+
+    def test_a_consumer_registers_the_feeders_slots(self):
+        pool = self.pool()
+        with feedlane.Loader(Numbers(40), 4, num_workers=1, fields=FIELDS, share="every", consumers=1) as feeder:
+            slots, there, number = feeder.stats()["slots"], np.full((40, 8), -1), 0
+            place = feeder.open_consumer()
+            with served(feeder), feedlane.join(place, pin_memory=pool) as consumer:
+                self.assertEqual(self.registrations(), slots)
+                for batch in consumer.batches():
+                    batch.record_stream(self.stream)
+                    array, number = batch.data, batch.number
+                    batch.release()
+                    device.stream_copy(self.stream, there[4 * number:].ctypes.data, array.ctypes.data, array.nbytes)
+                    batch = array = None
+                device.stream_go_on(self.stream)
+            self.assertEqual((number, there[:, 0].tolist()), (9, list(range(40))))
+        del pool, consumer
+        gc.collect()
         self.assertEqual((_core.Pool.end_unused(), self.registrations()), (0, 0))
 
     def test_arrays_may_be_dropped_while_they_are_copied(self):

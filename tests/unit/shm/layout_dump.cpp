@@ -92,6 +92,7 @@ void print_control() {
   STRUCT(TrainerBlock);
   FIELD(TrainerBlock, sleeping), FIELD(TrainerBlock, abandon_before), FIELD(TrainerBlock, given_back),
       FIELD(TrainerBlock, engaged);
+      FIELD(TrainerBlock, doubted);
   STRUCT(LoaderCounters);
   FIELD(LoaderCounters, batches), FIELD(LoaderCounters, samples), FIELD(LoaderCounters, bytes);
   FIELD(LoaderCounters, epochs), FIELD(LoaderCounters, wait_ns), FIELD(LoaderCounters, restarts);

@@ -132,6 +132,7 @@ struct feedlane_backend
     unregister_memory::Ptr{Cvoid}
     copy::Ptr{Cvoid}
     when_passed::Ptr{Cvoid}
+    register_read_only::Ptr{Cvoid}
 end
 
 struct feedlane_pool_config
@@ -361,6 +362,7 @@ struct feedlane_consumer_config
     id::Int32
     lag::Int32
     evict_after_ns::Int64
+    pinned::Ptr{feedlane_pool}
 end
 
 struct feedlane_consumer_stats

@@ -61,9 +61,9 @@ impl Loader {
     }
 
     /// # Safety
-    /// The handle is valid, belongs to nobody else, and is a consumer.
-    pub(crate) unsafe fn new_consumer(raw: NonNull<sys::feedlane_loader>) -> Self {
-        Loader { raw: raw.as_ptr(), report: Report::with_detail(), pool: None, is_consumer: true }
+    /// The handle is valid, belongs to nobody else, is a consumer, and joined with this pool.
+    pub(crate) unsafe fn new_consumer(raw: NonNull<sys::feedlane_loader>, pool: Option<Arc<Pool>>) -> Self {
+        Loader { raw: raw.as_ptr(), report: Report::with_detail(), pool, is_consumer: true }
     }
 
     pub(crate) fn raw(&mut self) -> *mut sys::feedlane_loader {

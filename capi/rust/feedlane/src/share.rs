@@ -3,15 +3,17 @@
 use std::os::unix::io::{FromRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr::{null, null_mut, NonNull};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::args::{at_least_a_nanosecond, c_string, nanoseconds};
 use crate::error::{call, check_abi, only_ok, plain, Error, Status};
 use crate::loader::Loader;
+use crate::pool::Pool;
 use crate::sys;
 
 /// How the batches of a loader are divided among consumers in other processes. Such a loader has workers, and no
-/// [`pinned`](crate::LoaderBuilder::pinned).
+/// [`pinned`](crate::LoaderBuilder::pinned): its consumers have, see [`Loader::join_pinned`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// Every consumer gets every batch.
@@ -51,8 +53,9 @@ pub struct ConsumerOptions {
 }
 
 impl ConsumerOptions {
-    fn to_c(self) -> sys::feedlane_consumer_config {
+    fn to_c(self, pool: &Option<Arc<Pool>>) -> sys::feedlane_consumer_config {
         let mut raw = sys::feedlane_consumer_config::new();
+        raw.pinned = pool.as_ref().map_or(null_mut(), |pool| pool.as_ptr());
         raw.id = self.id.unwrap_or(-1);
         raw.lag = match self.lag {
             Lag::Block => sys::FEEDLANE_LAG_BLOCK,
@@ -145,7 +148,7 @@ impl Loader {
     ///  - E_LIMIT: all places have a consumer.
     ///  - E_ARGUMENT: the id is out of range, or this place has a consumer.
     pub fn open_consumer(&mut self, options: &ConsumerOptions) -> Result<(i32, OwnedFd), Error> {
-        let config = options.to_c();
+        let config = options.to_c(&None);
         let (mut id, mut fd) = (-1, -1);
         self.call(|raw, err| {
             // SAFETY: the handle is valid, and `&mut self` makes this the only thread that drives it. So in all calls
@@ -203,9 +206,20 @@ impl Loader {
     /// `next` returns E_PEER_DEAD after the feeder's end, E_HUNG after this consumer was evicted, and E_STATE if the
     /// feeder is in a later epoch or has stopped this one.
     pub fn join(fd: OwnedFd, timeout: Option<Duration>) -> Result<Loader, Error> {
-        Loader::joined(|out, err| {
-            // SAFETY: the library takes ownership of the descriptor in every case; `out` and `err` are valid.
-            unsafe { sys::feedlane_loader_join(fd.into_raw_fd(), null(), null(), nanoseconds(timeout), out, err) }
+        Loader::join_fd(fd, None, timeout)
+    }
+
+    /// As [`Loader::join`]; the batches' memory is registered with this pool, for reading. The loader and each of its
+    /// batches keep the pool alive. E_UNSUPPORTED, E_DEVICE: its device cannot do that.
+    pub fn join_pinned(fd: OwnedFd, pool: &Arc<Pool>, timeout: Option<Duration>) -> Result<Loader, Error> {
+        Loader::join_fd(fd, Some(pool.clone()), timeout)
+    }
+
+    fn join_fd(fd: OwnedFd, pool: Option<Arc<Pool>>, timeout: Option<Duration>) -> Result<Loader, Error> {
+        let config = ConsumerOptions::default().to_c(&pool);
+        Loader::joined(pool, |out, err| {
+            // SAFETY: the library takes ownership of the descriptor in every case; `config`, `out` and `err` are valid.
+            unsafe { sys::feedlane_loader_join(fd.into_raw_fd(), null(), &config, nanoseconds(timeout), out, err) }
         })
     }
 
@@ -218,21 +232,41 @@ impl Loader {
         options: &ConsumerOptions,
         timeout: Option<Duration>,
     ) -> Result<Loader, Error> {
-        let (path, config) = (c_string("path", path.as_ref())?, options.to_c());
-        Loader::joined(|out, err| {
+        Loader::join_at(path.as_ref(), options, None, timeout)
+    }
+
+    /// As [`Loader::join_path`], with a pool as in [`Loader::join_pinned`].
+    pub fn join_path_pinned(
+        path: impl AsRef<Path>,
+        options: &ConsumerOptions,
+        pool: &Arc<Pool>,
+        timeout: Option<Duration>,
+    ) -> Result<Loader, Error> {
+        Loader::join_at(path.as_ref(), options, Some(pool.clone()), timeout)
+    }
+
+    fn join_at(
+        path: &Path,
+        options: &ConsumerOptions,
+        pool: Option<Arc<Pool>>,
+        timeout: Option<Duration>,
+    ) -> Result<Loader, Error> {
+        let (path, config) = (c_string("path", path)?, options.to_c(&pool));
+        Loader::joined(pool, |out, err| {
             // SAFETY: the path is terminated, and `config` is a local struct; `out` and `err` are valid.
             unsafe { sys::feedlane_loader_join(-1, path.as_ptr(), &config, nanoseconds(timeout), out, err) }
         })
     }
 
     fn joined(
+        pool: Option<Arc<Pool>>,
         join: impl FnOnce(*mut *mut sys::feedlane_loader, *mut sys::feedlane_error) -> i32,
     ) -> Result<Loader, Error> {
         check_abi()?;
         let mut raw = null_mut();
         call(|err| join(&mut raw, err)).and_then(only_ok)?;
         // SAFETY: nobody else has this handle.
-        Ok(unsafe { Loader::new_consumer(NonNull::new(raw).expect("a handle on success")) })
+        Ok(unsafe { Loader::new_consumer(NonNull::new(raw).expect("a handle on success"), pool) })
     }
 
     /// The smallest epoch that [`Loader::begin`] accepts on this consumer, see

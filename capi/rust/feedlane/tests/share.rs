@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use feedlane::{
-    ConsumerOptions, ConsumerState, Error, EventKind, Lag, Loader, LoaderBuilder, Sampler, Served, Share, StateInfo,
+    ConsumerOptions, ConsumerState, Error, EventKind, Lag, Loader, LoaderBuilder, Pool, PoolOptions, Sampler, Served, Share, StateInfo,
     Status,
 };
 
@@ -181,9 +181,12 @@ fn places_say_what_is_wrong_with_them() -> Checked {
 fn a_consumers_epoch_ends_with_its_feeder() -> Checked {
     let mut loader = feeder(Share::Every, |b| b.consumers(1))?;
     let (_, fd) = loader.open_consumer(&ConsumerOptions::default())?;
-    let joined = std::thread::spawn(move || Loader::join(fd, TIMEOUT));
+    let pool = Pool::new(&PoolOptions { backend: "none".into(), ..PoolOptions::default() })?;
+    let theirs = pool.clone();
+    let joined = std::thread::spawn(move || Loader::join_pinned(fd, &theirs, TIMEOUT));
     assert_eq!(loader.serve(TIMEOUT)?, Served::End, "it has joined");
     let mut consumer = joined.join().expect("no panic")?;
+    assert!(pool.stats()?.registered_bytes > 0);
     let monitor = consumer.monitor()?;
     assert_eq!((monitor.info()?.next_epoch, monitor.stats()?.batches), (Some(0), 0));
     let refused = monitor.workers().unwrap_err();

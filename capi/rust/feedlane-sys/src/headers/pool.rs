@@ -46,13 +46,14 @@ pub type feedlane_when_passed_fn = Option<unsafe extern "C" fn(
 
 structs! {
     /// Declared in `feedlane/pool.h`.
-    pub struct feedlane_backend: 48 {
+    pub struct feedlane_backend: 56 {
         0..8: size: usize,
         8..16: user_data: *mut c_void,
         16..24: register_memory: feedlane_register_memory_fn,
         24..32: unregister_memory: feedlane_unregister_memory_fn,
         32..40: copy: feedlane_copy_fn,
         40..48: when_passed: feedlane_when_passed_fn,
+        48..56: register_read_only: feedlane_register_memory_fn,
     }
 
     /// Declared in `feedlane/pool.h`.

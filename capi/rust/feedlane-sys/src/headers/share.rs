@@ -7,11 +7,12 @@ use super::*;
 
 structs! {
     /// Declared in `feedlane/share.h`.
-    pub struct feedlane_consumer_config: 24 {
+    pub struct feedlane_consumer_config: 32 {
         0..8: size: usize,
         8..12: id: i32,
         12..16: lag: i32,
         16..24: evict_after_ns: i64,
+        24..32: pinned: *mut feedlane_pool,
     }
 
     /// Declared in `feedlane/share.h`.
