@@ -38,7 +38,7 @@ function Arena(bytes::Integer; members=16, entries=0, leases=0, when_full=:evict
         when_full=choice("when_full", FULLS, when_full), path=isempty(path) ? C_NULL : pointer(text))
     out = Ref{Ptr{L.feedlane_loader}}(C_NULL)
     GC.@preserve text checked(err -> L.feedlane_arena_create(config, out, err))
-    handle = Handle(out[], false, nothing)
+    handle = Handle(out[], false)
     return Arena(handle, serve ? serve_members(enter(handle)) : nothing)
 end
 
@@ -63,7 +63,7 @@ function joined(fd, path, timeout)
     out, report = Ref{Ptr{L.feedlane_loader}}(C_NULL), Report(0)
     GC.@preserve out report check_ok(in_thread(L.feedlane_arena_join_threaded, L.feedlane_arena_join_gc_safe, fd, path,
         nanoseconds(timeout), address_of(out), address_of(report.raw)), report)
-    return Arena(Handle(out[], false, nothing), nothing)
+    return Arena(Handle(out[], false), nothing)
 end
 
 """

@@ -48,7 +48,7 @@ mutable struct Handle
     crew::Any                                  # the workers that are tasks of this process; `nothing`: none are
     stager::Union{Nothing,Task}                # copies batches into a pool's buffers
     kept::Any                                  # kept alive because the library has a pointer to it
-    function Handle(address, is_inline, order, kept)
+    function Handle(address, is_inline, order=nothing, kept=nothing)
         handle = new(address, Threads.SpinLock(), Threads.Atomic{Int}(0), nothing, nothing, is_inline, order, nothing, nothing,
                      kept)
         return finalizer(finish, handle)
