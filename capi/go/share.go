@@ -125,8 +125,8 @@ func (l *Loader) Serve(ctx context.Context) error {
 // is in a later epoch or has stopped this one.
 func Join(socket *os.File, config ConsumerConfig, timeout time.Duration) (*Loader, error) {
 	defer socket.Close()
-	fd := C.feedlane_go_duplicate(C.int(socket.Fd()))
 	return join(config, timeout, func(wait C.int64_t, out **C.feedlane_loader, err *C.feedlane_error, m *memory) C.int32_t {
+		fd := C.feedlane_go_duplicate(C.int(socket.Fd())) // the library closes it
 		return C.feedlane_loader_join(C.int32_t(fd), nil, config.create(AnyPlace, m), wait, out, err)
 	})
 }

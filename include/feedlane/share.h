@@ -90,7 +90,8 @@ FEEDLANE_API int32_t feedlane_loader_serve(feedlane_loader *l, int64_t timeout_n
  *  - E_PEER_DEAD: the feeder has ended. Returned after all batches of this epoch that it had delivered.
  *  - E_HUNG: this consumer was evicted. Batches that it holds stay valid.
  *  - E_STATE: the feeder is in a later epoch (argument "epoch", `needed` is that epoch), or has stopped the epoch.
- *  - E_DEVICE: config.pinned, and a slot could not be registered again after a worker's end; the next call tries again.
+ *  - With config.pinned, E_DEVICE or another error of the backend: a slot could not be registered again after a worker's
+ *    end. The next call tries again.
  *  - E_CORRUPT: a faulty feeder sent an invalid message or batch. All tensors of a batch that next returns lie within
  *    the feeder's memory, whatever the feeder does; their contents are not checked.
  *
@@ -104,7 +105,8 @@ FEEDLANE_API int32_t feedlane_loader_serve(feedlane_loader *l, int64_t timeout_n
  *  - E_PEER_DEAD: the feeder has ended.
  *  - E_HUNG: the feeder has closed the place, because nobody joined within its config.start_timeout_ns.
  *  - E_CORRUPT, E_ABI: the other end is not a feeder, or the feeder's library is of another version.
- *  - With config.pinned: an error of its backend; E_UNSUPPORTED if it cannot register memory for reading only.
+ *  - With config.pinned: an error of its backend; E_UNSUPPORTED if it cannot register memory for reading only. The time
+ *    that the registration takes does not count towards `timeout_ns`.
  *  - With `path`, E_LIMIT, E_ARGUMENT: see feedlane_loader_open_consumer. E_LIMIT also if too many connections have not
  *    requested a place. E_STATE: the feeder belongs to another user.
  *

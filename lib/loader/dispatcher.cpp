@@ -108,14 +108,13 @@ bool Dispatcher::look() {
   const auto members = roster_.members();
   // One that is on its way has no task while others are ready.
   bool is_overdue = std::any_of(members.begin(), members.end(), [](const Member& m) { return m.peer.is_on_its_way(); });
+  bool has_trimmed = false;  // one slot is enough for one call of `next`
   for (std::uint32_t slot = 0; slot < ledger_.slots(); slot++) {
     const Entry& e = ledger_.at(slot);
     const std::uint64_t age = looked_at_ - e.id;
-    if (e.is_out()) {
-      is_overdue = is_overdue || age >= long_ago;
-    } else if (age >= 16 * long_ago && memory_.slots.is_free(slot)) {
-      memory_.slot_memory.trim(slot, e.id);
-    }
+    if (e.is_out()) is_overdue = is_overdue || age >= long_ago;
+    else if (!has_trimmed && age >= 16 * long_ago && memory_.slots.is_free(slot))
+      has_trimmed = memory_.slot_memory.trim(slot, e.id);
   }
   return is_overdue;
 }

@@ -22,11 +22,13 @@ void SlotMemory::doubt_all() {
   in_doubt_ = static_cast<std::uint32_t>(doubts_.size());
 }
 
-void SlotMemory::trim(std::uint32_t slot, std::uint64_t last_task) {
-  if (trimmed_[slot] == last_task || !segments_->may_have_holes()) return;
+bool SlotMemory::trim(std::uint32_t slot, std::uint64_t last_task) {
+  if (trimmed_[slot] == last_task || !segments_->may_have_holes()) return false;
   trimmed_[slot] = last_task;
+  if (!segments_->has_pages_to_trim(slot)) return false;
   Error ignored;
   (void)segments_->trim_slot(slot, ignored);
+  return true;
 }
 
 Status SlotMemory::restore_in_doubt(std::uint32_t slot, Error& error) {

@@ -50,8 +50,8 @@ class SlotMemory {
     return doubts_[slot] == 0 ? FEEDLANE_OK : restore_in_doubt(slot, error);
   }
   // Gives back the pages beyond the reserved part of a free slot, once after its task `last_task`. An error is ignored:
-  // the pages stay.
-  void trim(std::uint32_t slot, std::uint64_t last_task);
+  // the pages stay. False: there was nothing to do.
+  bool trim(std::uint32_t slot, std::uint64_t last_task);
   // Registers again a slot whose batch was not yet yielded, so that the device reads its current pages.
   Status register_again(std::uint32_t slot, Error& error) { return registrations_.renew(slot, error); }
 

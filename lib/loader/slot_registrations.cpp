@@ -18,6 +18,7 @@ Status SlotRegistrations::register_all(const shm::Segments& segments, pinned::Ac
   segments_ = &segments;
   access_ = access;
   registered_.assign(segments.plan().geometry.slots, false);
+  doubted_.assign(registered_.size(), false);  // so that doubt_all allocates nothing
   for (std::uint32_t slot = 0; slot < registered_.size(); slot++)
     if (const Status s = register_slot(slot, error); s != FEEDLANE_OK) return s;
   return FEEDLANE_OK;
@@ -29,6 +30,7 @@ void SlotRegistrations::close() {
   for (std::uint32_t slot = 0; slot < registered_.size(); slot++)
     if (registered_[slot]) (void)pool_->unregister_memory(segments_->payload(slot), Owner::loader, unheard);
   registered_.clear();
+  doubted_.clear();
   std::exchange(pool_, nullptr)->remove_user();
 }
 

@@ -7,6 +7,7 @@
 // Used by the loader's or the consumer's thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -33,10 +34,10 @@ class SlotRegistrations {
   [[nodiscard]] bool is_empty() const { return registered_.empty(); }
 
   // The pages behind any slot may no longer be the registered ones.
-  void doubt_all() { doubted_.assign(registered_.size(), true); }
+  void doubt_all() { std::fill(doubted_.begin(), doubted_.end(), true); }
   // Registers a slot again if it is in doubt. After an error it stays in doubt.
   Status renew(std::uint32_t slot, Error& error) {
-    return slot < doubted_.size() && doubted_[slot] ? renew_in_doubt(slot, error) : FEEDLANE_OK;
+    return !doubted_.empty() && doubted_[slot] ? renew_in_doubt(slot, error) : FEEDLANE_OK;
   }
 
  private:
@@ -47,7 +48,7 @@ class SlotRegistrations {
   const shm::Segments* segments_ = nullptr;
   pinned::Access access_ = pinned::Access::read_write;
   std::vector<bool> registered_;  // by slot; empty: slots are not registered
-  std::vector<bool> doubted_;     // by slot; empty: none
+  std::vector<bool> doubted_;     // by slot, as registered_
 };
 
 }  // namespace feedlane::loader

@@ -113,6 +113,16 @@ Status open_for_reading(int fd, Fd& out, Error& error) {
   return s;
 }
 
+std::uint64_t first_hole(int fd, std::uint64_t offset) {
+  const off_t found = ::lseek(fd, static_cast<off_t>(offset), SEEK_HOLE);
+  return found < 0 ? offset : static_cast<std::uint64_t>(found);
+}
+
+std::uint64_t first_data(int fd, std::uint64_t offset, std::uint64_t end) {
+  const off_t found = ::lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
+  return found < 0 ? end : static_cast<std::uint64_t>(found);
+}
+
 Status give_back(int fd, std::uint64_t offset, std::uint64_t bytes, Error& error) {
   int done = -1;
   do

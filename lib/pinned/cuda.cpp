@@ -87,8 +87,8 @@ class Cuda final : public Backend {
     const char* text = nullptr;
     (void)driver_.error_name(result, &name);
     (void)driver_.error_string(result, &text);
-    (void)error.fail(FEEDLANE_E_DEVICE, "{}: {} ({})", what, name != nullptr ? name : "an unknown error",
-                     text != nullptr ? text : "no text");
+    (void)error.fail(result == not_supported ? FEEDLANE_E_UNSUPPORTED : FEEDLANE_E_DEVICE, "{}: {} ({})", what,
+                     name != nullptr ? name : "an unknown error", text != nullptr ? text : "no text");
     error.found = result;
     return error.code;
   }

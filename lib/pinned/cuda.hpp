@@ -17,6 +17,7 @@ using Stream = struct CUstream_st*;
 using DevicePointer = unsigned long long;
 using StreamCallback = void (*)(Stream stream, Result status, void* user_data);
 
+constexpr Result not_supported = 801;
 constexpr unsigned host_register_portable = 1;
 constexpr unsigned host_register_read_only = 8;
 

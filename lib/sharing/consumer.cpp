@@ -175,7 +175,8 @@ Status Consumer::read_messages(feedlane_batch& out, Error& error) {
     const bool is_wanted = m.epoch == at_.wanted;
     if (kind == shm::DeliveryKind::batch && is_wanted) {
       batches_[m.slot].described.reserve();
-      const Status s = slots_.is_lent(m.slot) ? FEEDLANE_OK : registered_.renew(m.slot, error);
+      const bool is_due = !is_revoked(m) && !slots_.is_lent(m.slot);
+      const Status s = is_due ? registered_.renew(m.slot, error) : FEEDLANE_OK;
       if (s != FEEDLANE_OK) return s;  // the message stays
     }
     const std::uint64_t gap = at_.last_round == 0 ? 0 : m.round - at_.last_round - 1;

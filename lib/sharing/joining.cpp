@@ -92,6 +92,7 @@ Status Consumer::read_welcome(const Welcome& welcome, os::Received& received, Er
 }
 
 Status Consumer::finish_joining(os::Fd socket, pinned::Pool* pool, os::Deadline deadline, Error& error) {
+  const std::int64_t left_ns = deadline.remaining_ns();  // the feeder's time, of which the registration takes none
   Status s = pool == nullptr ? FEEDLANE_OK : registered_.open(*pool, segments_, error);
   if (s == FEEDLANE_OK) s = waiter_.open(error);
   if (s == FEEDLANE_OK) s = wakeups_.open(waiter_.poller(), &row().sleeping, error);
@@ -102,7 +103,7 @@ Status Consumer::finish_joining(os::Fd socket, pinned::Pool* pool, os::Deadline 
   waiter_.use(&row().sleeping, ring::FencedBy::publisher, 2);
   socket_ = std::move(socket);
   return greeting::attach(socket_.get(), feeder_.get(), expected, greeting::bytes_of(greeting::Word{attached_magic}),
-                          wants_pidfd_, deadline, error);
+                          wants_pidfd_, pool == nullptr ? deadline : os::Deadline::after(left_ns), error);
 }
 
 void Consumer::leave() noexcept {

@@ -413,6 +413,7 @@ constexpr std::uint64_t layout_hash = [] {
                                    offsetof(Geometry, rank),
                                    offsetof(TrainerBlock, given_back),
                                    offsetof(TrainerBlock, engaged),
+                                   offsetof(TrainerBlock, doubted),
                                    offsetof(SampleRecord, text),
                                    offsetof(WorkerRow, begun_through),
                                    offsetof(WorkerRow, wait_ns),

@@ -282,6 +282,12 @@ Status Segments::create(const Plan& plan, const os::SystemFiles& files, Error& e
   return FEEDLANE_OK;
 }
 
+bool Segments::has_pages_to_trim(std::uint32_t slot) const {
+  const std::uint64_t start = plan_.payload_of(slot) + plan_.slot_reserved;
+  const std::uint64_t end = plan_.payload_of(slot) + plan_.slot_stride;
+  return start != end && os::first_data(data_fd(), start, end) < end;
+}
+
 Status Segments::trim_slot(std::uint32_t slot, Error& error) const {
   if (plan_.slot_reserved == plan_.slot_stride) return FEEDLANE_OK;
   const std::uint64_t start = plan_.payload_of(slot) + plan_.slot_reserved;

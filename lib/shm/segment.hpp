@@ -158,6 +158,8 @@ class Segments {
   }
   // Worker: keeps the descriptor of data, to reserve more of data later.
   void keep_data_fd(os::Fd fd) { pair_.keep_data_fd(std::move(fd)); }
+  // Trainer: whether a slot has written pages beyond its reserved part.
+  [[nodiscard]] bool has_pages_to_trim(std::uint32_t slot) const;
   // Trainer: gives the memory beyond the reserved part of a free slot back to the system.
   Status trim_slot(std::uint32_t slot, Error& error) const;
   // Like trim_slot, and reserves missing pages of the reserved part.

@@ -87,7 +87,7 @@ std::int32_t grow(void*, const feedlane_task* task, feedlane_error* err) {
   return FEEDLANE_OK;
 }
 
-constexpr std::int64_t large = 1 << 20;
+constexpr std::int64_t large = 1 << 18;
 
 // A tensor beyond the reserved part; its first and last byte tell the batch.
 std::int32_t make_large(void*, const feedlane_task* task, feedlane_error* err) {
@@ -102,7 +102,7 @@ std::int32_t make_large(void*, const feedlane_task* task, feedlane_error* err) {
 
 // promise: loader-unused-slots
 TEST_CASE("a slot that has had no task for long gives its memory beyond the reserved part back, and is used again") {
-  constexpr std::int64_t batches = 3'000;
+  constexpr std::int64_t batches = 6'000;  // one slot after the other is looked after
   constexpr std::int64_t held = 12;
   const feedlane_dataset table = table_of(make_large);
   Setup s(batches, 1);

@@ -29,7 +29,7 @@ function create(specs, sampler, maker, argv, worker_config, env, state, pool, te
             argv=arguments === nothing ? C_NULL : pointer(arguments), envp=variables === nothing ? C_NULL : pointer(variables),
             worker_config=pointer(worker_config), worker_config_bytes=length(worker_config),
             state=state === nothing ? C_NULL : pointer(state), state_bytes=state === nothing ? 0 : length(state),
-            pinned=pool === nothing ? C_NULL : pool.address,
+            pinned=pool === nothing ? C_NULL : open_address(pool),
             map(text -> isempty(text) ? C_NULL : pointer(text), kept_texts)..., members...)
         checked(err -> L.feedlane_loader_create(config, out, err))
     end

@@ -12,7 +12,7 @@ choice(what, choices::NamedTuple, name::Symbol) = haskey(choices, name) ? choice
 
 consumer_config(id, lag, evict_after, pool=nothing) =
     struct_of(L.feedlane_consumer_config; id=something(id, -1), lag=choice("lag", LAGS, lag),
-              evict_after_ns=nanoseconds(evict_after), pinned=pool === nothing ? C_NULL : pool.address)
+              evict_after_ns=nanoseconds(evict_after), pinned=pool === nothing ? C_NULL : open_address(pool))
 
 """
 A place that was opened for another process: its number `id`, and the descriptor `fd` to pass to that process. Call

@@ -97,7 +97,14 @@ def join(feeder: feeding.Place | int | str | os.PathLike[str], *, id: int | None
     if not isinstance(feeder, (str, os.PathLike)) and (id is not None or lag is not None or evict_after is not None):
         raise ValueError("id, lag and evict_after are allowed only with a path: for a descriptor pass them to open_consumer")
     torch = importlib.import_module("torch") if tensors == "torch" else None
-    pool = pinned.pool_for(pin_memory, torch)
+    try:
+        pool = pinned.pool_for(pin_memory, torch)
+    except errors.FeedlaneError:
+        if isinstance(feeder, feeding.Place):
+            feeder.close()
+        elif isinstance(feeder, int):
+            os.close(feeder)
+        raise
     handle = pool.handle if pool is not None else None
     config = feeding.consumer_config(id, "block" if lag is None else lag, evict_after)
     if isinstance(feeder, (str, os.PathLike)):

@@ -289,6 +289,7 @@ struct feedlane_ahead
     batch::Int64
     indices::Ptr{Int64}
     count::UInt64
+    seeds::Ptr{UInt64}
 end
 
 struct feedlane_loader_config

@@ -143,13 +143,14 @@ structs! {
     }
 
     /// Declared in `feedlane/dataset.h`.
-    pub struct feedlane_ahead: 48 {
+    pub struct feedlane_ahead: 56 {
         0..8: size: usize,
         8..16: id: u64,
         16..24: epoch: i64,
         24..32: batch: i64,
         32..40: indices: *const i64,
         40..48: count: u64,
+        48..56: seeds: *const u64,
     }
 }
 
