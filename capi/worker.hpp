@@ -18,7 +18,7 @@ struct feedlane_worker : feedlane::capi::Handle {
 
   feedlane::lending::Life* owner = nullptr;  // set for a thread of the trainer's process
   std::unique_ptr<feedlane::worker::Worker> worker;
-  std::vector<std::int64_t> ahead;  // feedlane_ahead.indices of the newest call
+  feedlane::worker::Worker::Ahead ahead;  // of the newest feedlane_task_ahead
 
   void wake() { worker->close(); }
 };

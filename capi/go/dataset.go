@@ -182,8 +182,9 @@ func (t *Task) Abandoned() bool { return t.w != nil && C.feedlane_worker_check(t
 type Ahead struct {
 	ID      uint64 // Task.ID, if this worker gets the task
 	Epoch   int64
-	Batch   int64   // the batch's number in the epoch, from 0
-	Indices []int64 // data set indices of its rows
+	Batch   int64    // the batch's number in the epoch, from 0
+	Indices []int64  // data set indices of its rows
+	Seeds   []uint64 // one for each row, see Task.Seeds
 }
 
 // Ahead returns the first queued task with an ID above after (0: the first of all), and whether there is one, so that a
@@ -198,7 +199,9 @@ func (t *Task) Ahead(after uint64) (Ahead, bool) {
 		return Ahead{}, false
 	}
 	indices := unsafe.Slice((*int64)(unsafe.Pointer(found.indices)), found.count)
-	return Ahead{uint64(found.id), int64(found.epoch), int64(found.batch), append([]int64(nil), indices...)}, true
+	seeds := unsafe.Slice((*uint64)(unsafe.Pointer(found.seeds)), found.count)
+	return Ahead{uint64(found.id), int64(found.epoch), int64(found.batch), append([]int64(nil), indices...),
+		append([]uint64(nil), seeds...)}, true
 }
 
 // SetRows sets the number of rows that GetBatch made, if it is less than Rows.

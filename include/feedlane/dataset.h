@@ -212,6 +212,7 @@ typedef struct feedlane_ahead {
   int64_t batch;          /**< number of the batch in the epoch, from 0 */
   const int64_t *indices; /**< `count` data set indices, copied; valid until this worker's next feedlane_task_ahead */
   uint64_t count;         /**< rows wanted */
+  const uint64_t *seeds;  /**< one for each row, as feedlane_task.seeds; valid as long as `indices` */
 } feedlane_ahead;
 
 /**
@@ -221,7 +222,7 @@ typedef struct feedlane_ahead {
  *
  * The result is a hint. The trainer may take the task back, give it to another worker, or drop it with its epoch; then
  * this worker never gets it. A worker that has a task with a larger id in hand will not get this one any more. If the
- * worker gets the task, it has this epoch, batch, count and these indices, in this order. Up to
+ * worker gets the task, it has this epoch, batch, count and these indices and seeds, in this order. Up to
  * config.prefetch_factor - 1 tasks are queued behind the current one.
  *  - 0: `out` is filled in.
  *  - END: no such task is known now. Always returned inline and for iterable data sets, whose tasks have no indices.

@@ -79,6 +79,7 @@ struct Ahead {
   std::int64_t epoch = 0;                  /**< the epoch */
   std::int64_t batch = 0;                  /**< the batch's number in the epoch, from 0 */
   std::span<const std::int64_t> indices{}; /**< a copy, valid until the worker's next call of Task::ahead */
+  std::span<const std::uint64_t> seeds{};  /**< one for each index, see Task::seeds; valid as long as `indices` */
 };
 
 /** A batch to make. Functions that add to the batch throw if the library refuses the addition. */
@@ -179,7 +180,8 @@ class Task {
     const std::int32_t status =
         detail::checked(error, [&](feedlane_error* e) { return feedlane_task_ahead(task_, after, &found, e); });
     if (status != FEEDLANE_OK) return std::nullopt;
-    return Ahead{found.id, found.epoch, found.batch, {found.indices, static_cast<std::size_t>(found.count)}};
+    const auto count = static_cast<std::size_t>(found.count);
+    return Ahead{found.id, found.epoch, found.batch, {found.indices, count}, {found.seeds, count}};
   }
   /** For a `fetch`: a sample has failed. Applies the loader's policies and records the outcome, see
    *  feedlane_task_sample_failed. nullopt: the sample is skipped, and the next one gets its row. Throws E_SAMPLE or

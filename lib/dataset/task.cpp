@@ -16,6 +16,15 @@
 
 namespace feedlane::dataset {
 
+void fill_seeds(const shm::Geometry& geometry, const shm::TaskMessage& message, std::span<std::uint64_t> out) {
+  const std::uint64_t key = epoch_key(geometry.base_seed, message.epoch);
+  auto position = static_cast<std::uint64_t>(message.first_position);  // wraps modulo 2^64, like seeds
+  for (std::uint64_t& seed : out) {
+    seed = row_seed(key, static_cast<std::int64_t>(position));
+    position += message.stride;
+  }
+}
+
 void Task::prepare(const tensors::Fields& fields, const shm::Geometry& geometry, std::uint32_t worker,
                    feedlane_worker* owner, const shm::TrainerBlock* trainer) {
   trainer_ = trainer;
@@ -58,10 +67,7 @@ void Task::open(const shm::TaskMessage& message, const std::int64_t* list, const
     }
     for (std::uint32_t i = 0; i < message.rows; i++) seeds_[i] = shard_seed(shard_position_ + i);
   } else {
-    const std::uint64_t key = epoch_key(geometry_.base_seed, message.epoch);
-    auto position = static_cast<std::uint64_t>(message.first_position);  // wraps modulo 2^64, like seeds
-    for (std::uint32_t i = 0; i < message.rows; i++, position += message.stride)
-      seeds_[i] = row_seed(key, static_cast<std::int64_t>(position));
+    fill_seeds(geometry_, message, seeds_);
   }
   set_out();
   whole_.reset();
@@ -133,6 +139,9 @@ void Task::forget_given_back() {
 Status Task::reserve_up_to(std::uint64_t end, Error& error) {
   forget_given_back();
   std::uint64_t& there = reserved_[slot_.number];
+  if (end <= there) return FEEDLANE_OK;
+  // What this or another worker has written there takes no room again. Nobody else changes the slot now.
+  there = std::max(there, os::first_hole(slot_.data_fd, slot_.payload_offset + there) - slot_.payload_offset);
   if (end <= there) return FEEDLANE_OK;
   // Reserves full pages, and a quarter more, so that slowly growing batches don't need a system call each.
   const std::uint64_t grown = std::max(end, there + there / 4);

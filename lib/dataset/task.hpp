@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,9 @@
 #include "tensors/slot.hpp"
 
 namespace feedlane::dataset {
+
+// The seeds of the message's rows, map-style only. `out` has one element for each row.
+void fill_seeds(const shm::Geometry& geometry, const shm::TaskMessage& message, std::span<std::uint64_t> out);
 
 // Allocates nothing after the first task of the largest size, unless the data set requests tensors of other shapes.
 class Task {

@@ -10,7 +10,7 @@ namespace feedlane::worker {
 // the list from then on. Here the list is copied first, the fence is in is_revoked, and the range is loaded last. So if
 // a word of the copy was written after the revocation, the loaded range covers the task, and the copy is not used. A
 // range covers a task until the task is answered.
-Status Worker::ahead(std::uint64_t after, std::vector<std::int64_t>& indices, feedlane_ahead& out) const {
+Status Worker::ahead(std::uint64_t after, Ahead& room, feedlane_ahead& out) const {
   if (task_.is_iterable()) return FEEDLANE_END;
   const shm::Geometry& geometry = segments_->plan().geometry;
   for (std::uint32_t n = 0; n < geometry.ring_capacity && tasks_.is_committed(n); n++) {
@@ -18,14 +18,17 @@ Status Worker::ahead(std::uint64_t after, std::vector<std::int64_t>& indices, fe
     if (message.id <= after || message.id < abandon_before()) continue;
     if (message.slot >= geometry.slots || message.rows == 0 || message.rows > geometry.max_rows)
       return FEEDLANE_END;  // take_task refuses it
-    shm::copy_once(segments_->index_list(message.slot), message.rows, indices);
+    shm::copy_once(segments_->index_list(message.slot), message.rows, room.indices);
     if (is_revoked(message.id)) continue;
     out.size = sizeof out;
     out.id = message.id;
     out.epoch = message.epoch;
     out.batch = message.batch;
-    out.indices = indices.data();
+    room.seeds.resize(message.rows);
+    dataset::fill_seeds(geometry, message, room.seeds);
+    out.indices = room.indices.data();
     out.count = message.rows;
+    out.seeds = room.seeds.data();
     return FEEDLANE_OK;
   }
   return FEEDLANE_END;

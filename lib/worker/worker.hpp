@@ -38,7 +38,11 @@ class Worker {
   Status next(std::int64_t timeout_ns, const feedlane_task** task, Error& error);
   [[nodiscard]] Status check() const;
   // The first task behind the one in hand with an id above `after`; its indices are copied to `indices`. END: none.
-  Status ahead(std::uint64_t after, std::vector<std::int64_t>& indices, feedlane_ahead& out) const;
+  struct Ahead {  // what feedlane_ahead points to
+    std::vector<std::int64_t> indices;
+    std::vector<std::uint64_t> seeds;
+  };
+  Status ahead(std::uint64_t after, Ahead& room, feedlane_ahead& out) const;
   Status commit(std::uint64_t rows, Error& error);
   // `taken`: samples that the task took from its shard, if the data set is iterable.
   Status fail(std::int64_t position, bool transient, std::string_view text, std::string_view detail,

@@ -273,15 +273,15 @@ void look_ahead(fuzz::Input& in, Bench& b) {
     fuzz::edit(in, &message, sizeof message);
     b.send(i, message);
   }
-  std::vector<std::int64_t> indices;
+  worker::Worker::Ahead room;
   feedlane_ahead shown{};
   std::uint64_t after = in.u8();
   for (std::uint32_t i = 0; i <= capacity; i++) {
-    const Status s = b.worker->ahead(after, indices, shown);
+    const Status s = b.worker->ahead(after, room, shown);
     if (s == FEEDLANE_END) break;
     PROMISE(s == FEEDLANE_OK && i < capacity && shown.id > after && !b.is_iterable());
-    PROMISE(shown.count >= 1 && shown.count <= max_rows && shown.indices == indices.data());
-    PROMISE(indices.size() >= shown.count);
+    PROMISE(shown.count >= 1 && shown.count <= max_rows && shown.indices == room.indices.data());
+    PROMISE(room.indices.size() >= shown.count && room.seeds.size() >= shown.count && shown.seeds == room.seeds.data());
     after = shown.id;
   }
   for (std::uint32_t i = 0; i < count; i++) b.clear(i);

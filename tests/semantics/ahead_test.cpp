@@ -26,11 +26,14 @@ struct Hint {
   std::uint64_t id = 0;
   std::int64_t epoch = -1, batch = -1;
   std::vector<std::int64_t> indices;
+  std::vector<std::uint64_t> seeds;
 
   // As the sequential sampler yields them.
   [[nodiscard]] bool is_whole() const {
-    for (std::size_t i = 0; i < indices.size(); i++)
+    for (std::size_t i = 0; i < indices.size(); i++) {
       if (indices[i] != batch * batch_size + static_cast<std::int64_t>(i)) return false;
+      if (seeds[i] != feedlane_row_seed(Setup(1).config.seed, epoch, indices[i])) return false;
+    }
     return !indices.empty();
   }
 };
@@ -44,6 +47,7 @@ Hint look(const feedlane_task* task, std::uint64_t after) {
   hint.epoch = found.epoch;
   hint.batch = found.batch;
   hint.indices.assign(found.indices, found.indices + found.count);
+  hint.seeds.assign(found.seeds, found.seeds + found.count);
   return hint;
 }
 

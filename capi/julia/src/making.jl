@@ -44,7 +44,7 @@ end
     Feedlane.ahead(after=0)
 
 In `getobs`: the first task that is queued at this worker with an id above `after`, so that a data set can start reading
-early: a named tuple of `id`, `epoch`, `batch` and `indices` (from 1), or `nothing`. This is a hint: the worker gets the
+early: a named tuple of `id`, `epoch`, `batch`, `indices` (from 1) and `seeds`, or `nothing`. This is a hint: the worker gets the
 task with these indices, or never. Pass the id of the last result to get the next task. Inline, for `Shards` and outside
 of a loader, there is no such task.
 """
@@ -54,7 +54,8 @@ function ahead(after::Integer=0)
     checked(err -> L.feedlane_task_ahead(making.task, after, found, err)) == L.FEEDLANE_OK || return nothing
     next = found[]
     return (id=Int(next.id), epoch=Int(next.epoch), batch=Int(next.batch),
-            indices=[Int(unsafe_load(next.indices, k)) + 1 for k in 1:next.count])
+            indices=[Int(unsafe_load(next.indices, k)) + 1 for k in 1:next.count],
+            seeds=[unsafe_load(next.seeds, k) for k in 1:next.count])
 end
 
 """

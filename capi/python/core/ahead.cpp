@@ -8,13 +8,14 @@ namespace {
 
 thread_local const feedlane_task* in_hand = nullptr;
 
-// Appends (id, epoch, batch, indices). False with an exception.
-bool append(PyObject* list, std::uint64_t id, std::int64_t epoch, std::int64_t batch, const std::int64_t* indices,
-            std::uint64_t count) {
-  Ref numbers = list_of(indices, count);
-  Ref one(numbers ? Py_BuildValue("(KLLO)", static_cast<unsigned long long>(id), static_cast<long long>(epoch),
-                                  static_cast<long long>(batch), numbers.get())
-                  : nullptr);
+// Appends (id, epoch, batch, indices, seeds). False with an exception.
+template <class T>
+bool append(PyObject* list, const T& task) {
+  const Ref indices = list_of(task.indices, task.count);
+  const Ref seeds = indices ? list_of(task.seeds, task.count) : Ref();
+  Ref one(seeds ? Py_BuildValue("(KLLOO)", static_cast<unsigned long long>(task.id), static_cast<long long>(task.epoch),
+                                static_cast<long long>(task.batch), indices.get(), seeds.get())
+                : nullptr);
   return one && PyList_Append(list, one.get()) == 0;
 }
 
@@ -33,16 +34,14 @@ PyObject* tasks(PyObject*, PyObject* after) {
   if (PyErr_Occurred() != nullptr) return nullptr;
   Ref all(PyList_New(0));
   if (!all || in_hand == nullptr || in_hand->indices == nullptr) return all.release();
-  if (in_hand->id > last &&
-      !append(all.get(), in_hand->id, in_hand->epoch, in_hand->batch, in_hand->indices, in_hand->count))
-    return nullptr;
+  if (in_hand->id > last && !append(all.get(), *in_hand)) return nullptr;
   auto found = init<feedlane_ahead>();
   for (;;) {
     const std::int32_t s = feedlane_task_ahead(in_hand, last, &found, error_room());
     if (!check(s)) return nullptr;
     if (s != FEEDLANE_OK) return all.release();
     last = found.id;
-    if (!append(all.get(), found.id, found.epoch, found.batch, found.indices, found.count)) return nullptr;
+    if (!append(all.get(), found)) return nullptr;
   }
 }
 

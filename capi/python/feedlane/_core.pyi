@@ -183,8 +183,8 @@ def seed() -> int | None:
 def task_id() -> int | None:
     """Returns the id of this thread's current task; None: there is no task, or the data set is iterable."""
 
-def tasks(after: int, /) -> list[tuple[int, int, int, list[int]]]:
-    """Returns the current task and the tasks queued behind it, if their ids are above `after`, as (id, epoch, batch, indices).
+def tasks(after: int, /) -> list[tuple[int, int, int, list[int], list[int]]]:
+    """Returns the current task and the tasks queued behind it, if their ids are above `after`, as (id, epoch, batch, indices, seeds).
     Raises StaleBatch if the current task is over."""
 
 def rank_detect() -> RankInfo:

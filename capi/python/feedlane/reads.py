@@ -74,7 +74,7 @@ class Reads:
                 self._drop(task)
             self._newest = in_hand - 1 if is_another_loaders else max(self._newest, in_hand - 1)
             self._in_hand = in_hand
-        for task, _, _, indices in _core.tasks(self._newest):
+        for task, _, _, indices, _ in _core.tasks(self._newest):
             if task == in_hand and index not in indices:  # a data set around this one maps the indices
                 self._follows = False
                 for started in list(self._started):

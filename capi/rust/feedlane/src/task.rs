@@ -268,9 +268,10 @@ impl<'a> Work<'a> {
         if status != Status::OK {
             return Ok(None);
         }
-        // SAFETY: the worker's copy of `count` indices, which is valid until its next call of this function.
-        let indices = unsafe { slice_at(found.indices, found.count) }.to_vec();
-        Ok(Some(Ahead { id: found.id, epoch: found.epoch, batch: found.batch, indices }))
+        // SAFETY: the worker's copies of `count` indices and seeds, valid until its next call of this function.
+        let (indices, seeds) = unsafe { (slice_at(found.indices, found.count), slice_at(found.seeds, found.count)) };
+        let (indices, seeds) = (indices.to_vec(), seeds.to_vec());
+        Ok(Some(Ahead { id: found.id, epoch: found.epoch, batch: found.batch, indices, seeds }))
     }
 
     /// In a worker: the trainer has given up this batch or no longer needs this worker, and will drop the result.
@@ -291,6 +292,8 @@ pub struct Ahead {
     pub batch: i64,
     /// The data set indices of its rows.
     pub indices: Vec<i64>,
+    /// One for each row, as [`Work::seeds`].
+    pub seeds: Vec<u64>,
 }
 
 /// What to try after a failed sample, see [`Work::sample_failed`].
