@@ -62,9 +62,14 @@ def rows_of(dataset: Any, declared: Sequence[tuple[Any, ...]] | None) -> _core.R
     dtype, shape) of each field."""
     if not isinstance(dataset, BatchDataset) or not declared:
         return None
-    fields, sample = [], {}
+    fields = []
     for name, dtype, shape in declared:
         code, stored = dtypes.of_numpy(dtype)
         fields.append((name, name.encode(), code, np.dtype(stored), tuple(shape)))
-        sample[name] = np.empty(shape, stored)
-    return _core.Rows(fields, tree.dump(collate.batch([sample], collate.Leaves(packs=False))))
+    return _core.Rows(fields, plan_of(declared))
+
+
+def plan_of(declared: Sequence[tuple[Any, ...]]) -> bytes:
+    """Returns the metadata of each batch of a BatchDataset."""
+    sample = {name: np.empty(shape, dtypes.of_numpy(dtype)[1]) for name, dtype, shape in declared}
+    return tree.dump(collate.batch([sample], collate.Leaves(packs=False)))

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
 from . import (_core, batch_dataset, dtypes, errors, feeding, fork_server, forks, inline, iteration, lifetime, maker, order, pinned,
-               placement, policies, program, samplers, shipping, threads, worker as worker_process)
+               placement, policies, program, remote, samplers, shipping, threads, worker as worker_process)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -107,7 +107,7 @@ class Loader(feeding.Feeder):
                  share: Literal["every", "deal"] | None = None, consumers: int | None = None,
                  share_path: str | os.PathLike[str] | None = None, share_tail: bool = False,
                  arena_bytes: int = 0, worker_cpus: str | None = None, memory_nodes: str | None = None,
-                 start: Literal["forkserver", "spawn", "fork", "thread"] | Callable[[feeding.Place], object] = "forkserver",
+                 start: Literal["forkserver", "spawn", "fork", "thread"] | Callable[[feeding.Place], object] | remote.Engine = "forkserver",
                  worker: Sequence[str | os.PathLike[str]] | None = None, worker_config: bytes = b"",
                  length: int | None = None) -> None:
         """Raises ValueError if an argument is out of its domain or excludes another one, FileNotFoundError if there is no program
@@ -161,14 +161,16 @@ class Loader(feeding.Feeder):
         if num_workers > 0 and worker_process.is_forked:  # as the library refuses it in workers that it has started
             shipping.check_main()
             raise errors.make(_core.E_STATE, "a worker process can't create a loader with workers")
+        engine = start if isinstance(start, remote.Engine) else None
         self._start = start if callable(start) else None
-        if self._start is not None and num_workers < 1:
+        if (self._start or engine) is not None and num_workers < 1:
             raise ValueError(f"num_workers={num_workers}: a function `start` needs 1 or more")
-        kind = _core.START_EXTERNAL if callable(start) else errors.choice("start", start, {
+        kind = _core.START_EXTERNAL if self._start or engine else errors.choice("start", str(start), {
             "forkserver": _core.START_HOST, "spawn": _core.START_SPAWN, "fork": _core.START_HOST, "thread": _core.START_THREAD})
         if self._program is not None or num_workers == 0 and kind == _core.START_HOST:
             kind = _core.START_SPAWN
         self._forks: fork_server.ForkServer | forks.Forks | None = None
+        self._crew: remote.Crew | None = None
         self._worker_cpus = worker_cpus
         self._are_threads = kind == _core.START_THREAD
         data: Any = dataset if self._program is None else self._program.dataset
@@ -219,6 +221,9 @@ class Loader(feeding.Feeder):
                 self._start = self._forks.start
             elif start == "forkserver":
                 self._start_server()
+            elif engine is not None:
+                self._crew = engine.open(self._job)
+                self._start = self._crew.start
             else:
                 self._blob = worker_process.configuration(self._job)
         self._next_epoch, self._is_numbered = 0, False
@@ -239,7 +244,8 @@ class Loader(feeding.Feeder):
     def _create(self, seed: int | None, state: bytes | None = None) -> None:
         if isinstance(self._forks, fork_server.ForkServer) and self._forks.is_closed:
             self._start_server()
-        if self.num_workers > 0 and self._program is None and not self._are_threads and not isinstance(self._forks, forks.Forks):
+        if self.num_workers > 0 and self._program is None and not self._are_threads and (
+                self._crew is None and not isinstance(self._forks, forks.Forks)):
             shipping.check_main()
         config = {**self._config, "has_seed": seed is not None, "seed": seed or 0}
         sampler, how = self._order.sampler, {}
@@ -262,8 +268,9 @@ class Loader(feeding.Feeder):
     def close(self) -> None:
         """As in Batches."""
         super().close()
-        if self._forks is not None:
-            self._forks.close()
+        for crew in self._forks, self._crew:
+            if crew is not None:
+                crew.close()
 
     # ---- epochs ----
 

@@ -92,6 +92,16 @@ def sample_seed() -> int | None:
     return _core.seed() if _seeds.now is None else _seeds.now
 
 
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Sets the result of sample_seed while a sample is made."""
+    outer, _seeds.now = _seeds.now, seed
+    try:
+        yield
+    finally:
+        _seeds.now = outer
+
+
 def set_worker_info(number: int, count: int, seed: int, dataset: Any) -> None:
     """Sets the result of get_worker_info."""
     global _worker_info

@@ -47,12 +47,12 @@ def sample(dataset: Indexed, task: _core.Task, position: int, policy: Policy) ->
             if decided is False:
                 raise reason
             index, wait_ns = decided
-            _pause(task, wait_ns / 1e9)
+            pause(task, wait_ns / 1e9)
     finally:
         reason = None  # its traceback holds this frame
 
 
-def _pause(task: _core.Task, seconds: float) -> None:
+def pause(task: _core.Task, seconds: float) -> None:
     """Waits. Raises Abandoned earlier if the trainer no longer needs this task or this worker. Without workers this is never
     known, because the trainer is waiting."""
     until = time.monotonic() + seconds

@@ -111,7 +111,8 @@ def job_in(blob: bytes, buffers: Iterable[memoryview] | None = None) -> maker.Jo
     return prepare(blob, load)
 
 
-def _one_line(reason: BaseException) -> bytes:
+def reason_of(reason: BaseException) -> bytes:
+    """Returns an exception in one line, with the place where it was raised."""
     where = traceback.extract_tb(reason.__traceback__)
     place = f" ({where[-1].filename}:{where[-1].lineno} in {where[-1].name})" if where else ""
     return errors.one_line(reason) + place.encode(errors="backslashreplace")
@@ -126,7 +127,7 @@ def open_maker(worker: _core.Worker, job_of: Callable[[WorkerSetup], maker.Job],
         batches.open_worker(info)
     except (Exception, SystemExit) as reason:
         traceback.print_exc()  # the trainer's error holds only one line
-        worker.ready(_core.E_INIT, _one_line(reason))
+        worker.ready(_core.E_INIT, reason_of(reason))
         return None
     worker.ready(_core.OK, b"")
     return batches
@@ -170,7 +171,7 @@ class Glue:
                 batches.skip(task)
             rows = batches.make(task)
         except self.caught as reason:
-            self._fail(task, reason)
+            self.fail(task, reason)
             return
         if rows == 0 and batches.job.iterable:
             task.exhausted()
@@ -178,7 +179,7 @@ class Glue:
         try:
             task.commit(rows)
         except errors.ArgumentError as reason:  # the task is still open: the batch fails with this error
-            self._fail(task, reason)
+            self.fail(task, reason)
 
     def refused(self, exception: errors.FeedlaneError) -> NoReturn:
         """Raises the library's error for a batch that is being written, with a text that names the loader's argument."""
@@ -191,9 +192,10 @@ class Glue:
             failure = maker.SampleFailed(position, index)
             failure.__cause__ = reason
             reason = failure
-        self._fail(task, reason)
+        self.fail(task, reason)
 
-    def _fail(self, task: _core.Task, reason: BaseException) -> None:
+    def fail(self, task: _core.Task, reason: BaseException) -> None:
+        """Fails the task with this exception. Of a SampleFailed, the row and its cause."""
         position = -1
         if isinstance(reason, maker.SampleFailed):
             position, reason = reason.position, reason.__cause__ or reason
