@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workers on other machines, measured and disturbed. Network namespaces stand for the machines: the trainer's, with Ray's head and no
-processor for Ray, and one for each node. Needs root, iproute2, iperf3, and a Python with ray and numpy. Run by tools/try-machines.
+"""Workers on other machines, measured and disturbed. Network namespaces stand for the machines: the trainer's, with Ray's head and
+no processor for Ray, and one for each node. Needs root, iproute2, iperf3, and a Python with ray and numpy. Run by
+tools/try-machines.
 
 Usage: machines.py [--library FILE] [--nodes N] [--rate MBIT] [--delay US] [--rounds N] PART...
 
 Parts:
   rate   MB/s of batches of 1 MiB through relays, and its share of what iperf3 measures on the same link just before
-  chaos  cuts links, kills relays, hosts and whole nodes during an epoch, and compares its batches with those of an undisturbed run
+  chaos  cuts links, kills relays, hosts and whole nodes during an epoch, and compares its batches with those of an inline run
 """
 import argparse
 import contextlib
@@ -122,12 +123,20 @@ def rate_of_iperf(machines):
     return said["end"]["sum_received"]["bits_per_second"] / 8e6
 
 
+def said_by(output):
+    """The line of JSON that the trainer prints."""
+    for line in output.splitlines():
+        if line.startswith("{"):
+            return json.loads(line)
+    sys.exit(f"the trainer has failed:\n{output}")
+
+
 def rate(machines, options):
     shares = []
     for _ in range(options.rounds):
         link = rate_of_iperf(machines)
         with machines.trainer("rate", options.workers, 600) as trainer:
-            said = json.loads(trainer.stdout.read().splitlines()[-1])
+            said = said_by(trainer.stdout.read())
         shares.append(said["rate"] / link)
         print(f"iperf3 {link:.0f} MB/s, batches of 1 MiB {said['rate']:.0f} MB/s: {shares[-1]:.2f}; first batch {said['first']:.2f} s; "
               f"the trainer's processor time {said['cpu']:.0f} us a batch, its relays' {said['relays']:.0f}", flush=True)
@@ -136,13 +145,14 @@ def rate(machines, options):
 
 
 def chaos(machines, options):
-    with machines.trainer("epoch", options.workers, options.batches, "calm") as trainer:
-        calm = json.loads(trainer.stdout.read().splitlines()[-1])
+    with machines.trainer("epoch", 0, options.batches) as trainer:
+        calm = said_by(trainer.stdout.read())
     draw = random.Random(5)
     done = {"cut": 0, "relay": 0, "host": 0, "node": 0}
-    wanted = {"cut": options.cuts, "relay": options.kills // 2, "host": options.kills - options.kills // 2, "node": options.node_kills}
-    with machines.trainer("epoch", options.workers, options.batches, "wild") as trainer:
-        lines = []
+    wanted = {"cut": options.cuts, "relay": options.kills // 2, "host": options.kills - options.kills // 2,
+              "node": options.node_kills}
+    with machines.trainer("epoch", options.workers, options.batches) as trainer:
+        lines = [trainer.stdout.readline()]  # the epoch has begun
         reader = threading.Thread(target=lambda: lines.extend(trainer.stdout))
         reader.start()
         while trainer.poll() is None and any(done[kind] < wanted[kind] for kind in wanted):
@@ -166,10 +176,10 @@ def chaos(machines, options):
             done[kind] += 1
             time.sleep(draw.uniform(0.05, 0.4))
         reader.join()
-    wild = json.loads(lines[-1])
+    wild = said_by("".join(lines))
     print(f"{done['cut']} cut links, {done['relay']} killed relays, {done['host']} killed hosts, {done['node']} killed nodes: "
           f"{wild['batches']} batches, digest {'equal' if wild['digest'] == calm['digest'] else 'DIFFERENT'}, {wild['restarts']} workers "
-          f"replaced, longest stall {wild['stall']:.1f} s ({calm['stall']:.1f} undisturbed)")
+          f"replaced, longest stall {wild['stall']:.1f} s")
     return wild["digest"] == calm["digest"]
 
 
@@ -183,7 +193,7 @@ def command_of(pid):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n", 1)[1])
     parser.add_argument("--library", default=str(ROOT / "build/capi/libfeedlane.so.1"))
-    for name, value in (("nodes", 1), ("cpus", 2), ("workers", 2), ("rate", 2000), ("delay", 200), ("rounds", 3), ("batches", 4000),
+    for name, value in (("nodes", 1), ("cpus", 2), ("workers", 2), ("rate", 2000), ("delay", 200), ("rounds", 3), ("batches", 20_000),
                         ("cuts", 200), ("kills", 200), ("node-kills", 20)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("parts", nargs="+", choices=("rate", "chaos"))

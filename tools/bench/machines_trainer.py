@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trainer of machines.py, in the namespace of Ray's head. Prints one line of JSON.
-Usage: machines_trainer.py rate WORKERS BATCHES | epoch WORKERS BATCHES NAME"""
+Usage: machines_trainer.py rate WORKERS BATCHES | epoch WORKERS BATCHES"""
 import hashlib
 import json
 import os
@@ -30,18 +30,16 @@ class Table(feedlane.BatchDataset):
 
 
 class Samples:
-    """Samples of 40 KiB that depend on index and seed, each of which takes a millisecond to make."""
+    """Samples of 40 KiB that depend on index and seed, each of which takes some seconds to make."""
 
-    def __init__(self, length):
-        self.length = length
+    def __init__(self, length, seconds):
+        self.length, self.seconds = length, seconds
 
     def __len__(self):
         return self.length
 
     def __getitem__(self, index):
-        until = time.perf_counter() + 0.001
-        while time.perf_counter() < until:
-            pass
+        time.sleep(self.seconds)
         return index, np.random.default_rng(feedlane.sample_seed()).integers(0, 256, 40_960, dtype=np.uint8)
 
 
@@ -72,12 +70,16 @@ def rate(workers, batches):
 
 
 def epoch(workers, batches):
+    """WORKERS 0: inline, which nothing disturbs."""
     digest, stall, count = hashlib.sha256(), 0.0, 0
-    with feedlane.Loader(Samples(batches * 8), 8, num_workers=workers, shuffle=True, seed=11, max_restarts=-1,
-                         start=feedlane.ray.remote_workers(num_cpus=0.5)) as loader:
+    there = {"num_workers": workers, "max_restarts": 100_000, "max_kills_per_batch": 1000, "task_timeout": 3,
+             "start": feedlane.ray.remote_workers(num_cpus=0.5)} if workers else {}
+    with feedlane.Loader(Samples(batches * 8, 0.005 if workers else 0), 8, shuffle=True, seed=11, **there) as loader:
         last = None
         for indices, data in loader:
             now = time.perf_counter()
+            if last is None:
+                print("begun", flush=True)
             stall, last = max(stall, now - (last or now)), now
             digest.update(indices.tobytes())
             digest.update(data.tobytes())
@@ -88,7 +90,8 @@ def epoch(workers, batches):
 def main():
     part, workers, batches = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     forwarded = {name: os.environ[name] for name in ("PYTHONPATH", "FEEDLANE_LIBRARY")}
-    ray.init(address="10.77.0.1:6379", logging_level="error", log_to_driver=False, runtime_env={"env_vars": forwarded})
+    ray.init(address="10.77.0.1:6379", _node_ip_address="10.77.0.1", logging_level="error", log_to_driver=False,
+             runtime_env={"env_vars": forwarded})
     print(json.dumps({"rate": rate, "epoch": epoch}[part](workers, batches)), flush=True)
 
 

@@ -59,6 +59,7 @@ class Loader(feeding.Feeder):
       task_timeout  seconds after which a worker without progress is replaced; 0: never
       deterministic an iterable data set yields the same samples when it is iterated again, so a dead worker can be replaced
       max_restarts  most dead workers replaced in the loader's life; 0: 1000, -1: none is replaced
+      max_kills_per_batch  deaths of its workers after which a batch is Quarantined; 0: 3
       allow_pickle  values other than arrays, tensors, numbers, strings, bytes and lists, tuples, dicts, sets and named tuples of
                     them are pickled. Then a worker, and whatever it reads, can run any code in the trainer
       name          shown by monitors of other processes, at most 63 bytes
@@ -99,7 +100,8 @@ class Loader(feeding.Feeder):
                  tensors: Literal["numpy", "torch"] = "numpy", seed: int | None = None, held: int = 4,
                  fields: Mapping[str, tuple[npt.DTypeLike, Sequence[int]]] | None = None, slot_bytes: int | None = None,
                  dispatch: Literal["least_loaded", "round_robin"] = "least_loaded", task_timeout: float = 0,
-                 deterministic: bool = False, max_restarts: int = 0, pin_memory: pinned.Pool | bool = False, retries: int = 0,
+                 deterministic: bool = False, max_restarts: int = 0, max_kills_per_batch: int = 0,
+                 pin_memory: pinned.Pool | bool = False, retries: int = 0,
                  retry_on: type[BaseException] | Iterable[type[BaseException]] = (OSError,), retry_backoff: float = 0,
                  substitute: Callable[[int, int, int], int | None] | None = None, skip_budget: int = 0,
                  allow_pickle: bool = False, name: str | None = None, trace: int = 0, progress: bool | TextIO = False,
@@ -118,9 +120,10 @@ class Loader(feeding.Feeder):
         self.share = share
         shared = feeding.configuration(share, consumers, share_path, share_tail, tensors, progress)
         # The library checks whether these numbers are valid.
-        num_workers, held, max_restarts, retries, world, rank = (
+        num_workers, held, max_restarts, max_kills_per_batch, retries, world, rank = (
             errors.whole(name, number, -2**31, 2**31 - 1)
             for name, number in (("num_workers", num_workers), ("held", held), ("max_restarts", max_restarts),
+                                 ("max_kills_per_batch", max_kills_per_batch),
                                  ("retries", retries), ("world", world), ("rank", rank)))
         skip_budget = errors.whole("skip_budget", skip_budget, -2**63, 2**63 - 1)
         max_batches = errors.whole("max_batches", max_batches, -2**63, 2**63 - 1)
@@ -200,7 +203,8 @@ class Loader(feeding.Feeder):
             arena_bytes=errors.whole("arena_bytes", arena_bytes, 0, 2**64 - 1),
             dispatch=errors.choice("dispatch", dispatch, {"least_loaded": _core.DISPATCH_LEAST_LOADED,
                                                           "round_robin": _core.DISPATCH_ROUND_ROBIN}),
-            task_timeout_ns=int(task_timeout * 1e9), max_restarts=max_restarts, retries=retries,
+            task_timeout_ns=int(task_timeout * 1e9), max_restarts=max_restarts, max_kills_per_batch=max_kills_per_batch,
+            retries=retries,
             # In the library 0 is 10 ms.
             retry_backoff_ns=max(int(retry_backoff * 1e9), int(retries > 0)), substitute=substitute is not None, skip_budget=skip_budget,
             trace=errors.whole("trace", trace, 0, 2**64 - 1), world=world, rank=rank, max_batches=max_batches, **shared)

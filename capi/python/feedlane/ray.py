@@ -78,10 +78,10 @@ class _Crew:
             actor = ray.remote(_Relay).options(num_cpus=0, scheduling_strategy=here).remote()
             arguments = (self._job, self._has_substitute, {**self._options, "scheduling_strategy": self._strategy})
         if self._actors:
-            for over in ray.wait(list(self._actors), num_returns=len(self._actors), timeout=0)[0]:
+            for over in _over(list(self._actors)):
                 del self._actors[over]
-        token = self._places.add(feeding.Place(place.id, place.detach()), actor)
-        self._actors[actor.run.remote(self._places.path, token, *arguments)] = actor
+        work = self._places.add(feeding.Place(place.id, place.detach()), actor, arguments)
+        self._actors[work] = actor
 
     def close(self) -> None:
         if self._places is not None:
@@ -100,17 +100,18 @@ class _Places:
         self._listener.bind(self.path)
         self._listener.listen(128)
         self._lock = threading.Lock()
-        self._waiting: dict[bytes, tuple[feeding.Place, Any]] = {}
+        self._waiting: dict[bytes, tuple[feeding.Place, Any, Any]] = {}  # the place, its actor, and the end of the actor's work
         self._is_closed = False
         threading.Thread(target=self._hand_out, daemon=True, name="feedlane places").start()
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
-    def add(self, place: feeding.Place, actor: Any) -> bytes:
-        """Returns the token for which the place is handed out."""
+    def add(self, place: feeding.Place, actor: Any, arguments: tuple[Any, ...]) -> Any:
+        """Lets the actor run, which asks for the place. Returns Ray's reference to the end of its work."""
         token = secrets.token_bytes(_TOKEN_BYTES)
         with self._lock:
-            self._waiting[token] = place, actor
-        return token
+            work = actor.run.remote(self.path, token, *arguments)
+            self._waiting[token] = place, actor, work
+        return work
 
     def close(self) -> None:
         """Ends the actors that have not taken their places."""
@@ -122,9 +123,9 @@ class _Places:
 
     def _drop(self, token: bytes) -> None:
         with self._lock:
-            place, actor = self._waiting.pop(token, (None, None))
+            place, actor, _ = self._waiting.pop(token, (None, None, None))
         if place is not None:
-            place.close()
+            place.close()  # the Loader opens another one for this worker, unless it was closed itself
             with contextlib.suppress(Exception):
                 ray.kill(actor)
 
@@ -132,7 +133,11 @@ class _Places:
         with self._listener:
             while not self._is_closed:
                 with self._lock:
-                    sockets = {place.fd: token for token, (place, _) in self._waiting.items()}
+                    sockets = {place.fd: token for token, (place, _, _) in self._waiting.items()}
+                    works = {work: token for token, (_, _, work) in self._waiting.items()}
+                if works:
+                    for work in _over(list(works)):  # an actor has ended without its place
+                        self._drop(works[work])
                 poll = select.poll()
                 poll.register(self._listener, select.POLLIN)
                 for fd in sockets:
@@ -148,10 +153,18 @@ class _Places:
             asker.settimeout(1)
             token = asker.recv(_TOKEN_BYTES)
             with self._lock:
-                place, _ = self._waiting.pop(token, (None, None))
+                place, _, _ = self._waiting.pop(token, (None, None, None))
             if place is not None:
                 with place:
                     socket.send_fds(asker, [b"p"], [place.fd])
+
+
+def _over(works: list[Any]) -> list[Any]:
+    """Returns those that are over, or none once Ray is."""
+    with contextlib.suppress(Exception):
+        over: list[Any] = ray.wait(works, num_returns=len(works), timeout=0)[0]
+        return over
+    return []
 
 
 def _take(path: str, token: bytes) -> int:
