@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray  # type: ignore[import-not-found, unused-ignore]
@@ -29,6 +29,7 @@ from .errors import PeerDead
 _LOOK_EVERY_MS = 200  # for relays that wait for Ray to place their hosts while the Loader is closed
 _TOKEN_BYTES = 16
 _TRIES = 3  # to start a host
+_MOST_ACTORS = 20  # that end without the place that they were started for
 
 
 def remote_workers(local: int = 0, *, num_cpus: float = 1, resources: Mapping[str, float] | None = None,
@@ -70,24 +71,43 @@ class _Crew:
             ray.init()
         if self._places is None:
             self._places, self._job = _Places(), [ray.put(self._pickled)]
+            weakref.finalize(self, self._places.close)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         if place.id < self._local:
-            actor = ray.remote(_Local).options(**self._options, scheduling_strategy=here).remote()
+            kind, options = ray.remote(_Local), {**self._options, "scheduling_strategy": here}
             arguments: tuple[Any, ...] = (self._job,)
         else:
-            actor = ray.remote(_Relay).options(num_cpus=0, scheduling_strategy=here).remote()
+            kind, options = ray.remote(_Relay), {"num_cpus": 0, "scheduling_strategy": here}
             arguments = (self._job, self._has_substitute, {**self._options, "scheduling_strategy": self._strategy})
-        if self._actors:
-            for over in _over(list(self._actors)):
-                del self._actors[over]
-        work = self._places.add(feeding.Place(place.id, place.detach()), actor, arguments)
-        self._actors[work] = actor
+        for over in _over(list(self._actors)):
+            del self._actors[over]
+        actors, path = self._actors, self._places.path
+
+        def begin(token: bytes) -> tuple[Any, Any]:
+            actor = kind.options(**options).remote()
+            work = actor.run.remote(path, token, *arguments)
+            actors[work] = actor
+            return actor, work
+        self._places.add(feeding.Place(place.id, place.detach()), begin)
 
     def close(self) -> None:
         if self._places is not None:
             self._places.close()
         self._places, self._job = None, None
         self._actors.clear()
+
+
+class _Waiting:
+    """A place that no actor has taken yet. begin: starts an actor that asks for it. work: Ray's reference to the end of the
+    actor's work."""
+
+    def __init__(self, place: feeding.Place, begin: Callable[[bytes], tuple[Any, Any]], token: bytes) -> None:
+        self.place, self._begin, self._token, self.tries = place, begin, token, 0
+        self.begin()
+
+    def begin(self) -> None:
+        self.actor, self.work = self._begin(self._token)
+        self.tries += 1
 
 
 class _Places:
@@ -100,18 +120,17 @@ class _Places:
         self._listener.bind(self.path)
         self._listener.listen(128)
         self._lock = threading.Lock()
-        self._waiting: dict[bytes, tuple[feeding.Place, Any, Any]] = {}  # the place, its actor, and the end of the actor's work
+        self._waiting: dict[bytes, _Waiting] = {}
         self._is_closed = False
-        threading.Thread(target=self._hand_out, daemon=True, name="feedlane places").start()
+        self._thread = threading.Thread(target=self._hand_out, daemon=True, name="feedlane places")
+        self._thread.start()
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
-    def add(self, place: feeding.Place, actor: Any, arguments: tuple[Any, ...]) -> Any:
-        """Lets the actor run, which asks for the place. Returns Ray's reference to the end of its work."""
+    def add(self, place: feeding.Place, begin: Callable[[bytes], tuple[Any, Any]]) -> None:
+        """Lets an actor ask for the place."""
         token = secrets.token_bytes(_TOKEN_BYTES)
         with self._lock:
-            work = actor.run.remote(self.path, token, *arguments)
-            self._waiting[token] = place, actor, work
-        return work
+            self._waiting[token] = _Waiting(place, begin, token)
 
     def close(self) -> None:
         """Ends the actors that have not taken their places."""
@@ -120,24 +139,22 @@ class _Places:
             tokens = list(self._waiting)
         for token in tokens:
             self._drop(token)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
     def _drop(self, token: bytes) -> None:
         with self._lock:
-            place, actor, _ = self._waiting.pop(token, (None, None, None))
-        if place is not None:
-            place.close()  # the Loader opens another one for this worker, unless it was closed itself
+            waiting = self._waiting.pop(token, None)
+        if waiting is not None:
+            waiting.place.close()
             with contextlib.suppress(Exception):
-                ray.kill(actor)
+                if ray.is_initialized():
+                    ray.kill(waiting.actor)
 
     def _hand_out(self) -> None:
         with self._listener:
             while not self._is_closed:
-                with self._lock:
-                    sockets = {place.fd: token for token, (place, _, _) in self._waiting.items()}
-                    works = {work: token for token, (_, _, work) in self._waiting.items()}
-                if works:
-                    for work in _over(list(works)):  # an actor has ended without its place
-                        self._drop(works[work])
+                sockets = self._look()
                 poll = select.poll()
                 poll.register(self._listener, select.POLLIN)
                 for fd in sockets:
@@ -148,19 +165,41 @@ class _Places:
                     else:
                         self._answer()
 
+    def _look(self) -> dict[int, bytes]:
+        """Starts actors again that have ended without their places. Returns the descriptors of the places, and their tokens. The
+        thread keeps none of Ray's objects while it waits: Ray may be shut down meanwhile."""
+        with self._lock:
+            works = {one.work: token for token, one in self._waiting.items()}
+        for work in _over(list(works)):
+            self._begin_again(works[work])
+        with self._lock:
+            return {one.place.fd: token for token, one in self._waiting.items()}
+
+    def _begin_again(self, token: bytes) -> None:
+        """An actor has ended without its place. The Loader counts what ends before it attaches, so it is not told at first."""
+        with self._lock:
+            waiting = self._waiting.get(token)
+            if waiting is not None and waiting.tries < _MOST_ACTORS:
+                with contextlib.suppress(Exception):
+                    waiting.begin()
+                return
+        self._drop(token)
+
     def _answer(self) -> None:
         with contextlib.suppress(OSError), self._listener.accept()[0] as asker:
             asker.settimeout(1)
             token = asker.recv(_TOKEN_BYTES)
             with self._lock:
-                place, _, _ = self._waiting.pop(token, (None, None, None))
-            if place is not None:
-                with place:
+                waiting = self._waiting.pop(token, None)
+            if waiting is not None:
+                with waiting.place as place:
                     socket.send_fds(asker, [b"p"], [place.fd])
 
 
 def _over(works: list[Any]) -> list[Any]:
     """Returns those that are over, or none once Ray is."""
+    if not works or not ray.is_initialized():
+        return []
     with contextlib.suppress(Exception):
         over: list[Any] = ray.wait(works, num_returns=len(works), timeout=0)[0]
         return over
