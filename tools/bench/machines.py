@@ -51,6 +51,13 @@ class Machines:
         return f"10.77.0.{number + 1}"
 
     def __enter__(self):
+        try:
+            return self.make()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def make(self):
         run("ip", "link", "add", self.prefix, "type", "bridge")
         run("ip", "link", "set", self.prefix, "up")
         for number in range(self.options.nodes + 1):

@@ -16,6 +16,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +28,7 @@ from . import _core, errors, feeding, maker, remote, worker
 from .errors import PeerDead
 
 _LOOK_EVERY_MS = 200  # for relays that wait for Ray to place their hosts while the Loader is closed
+_PAUSE_S = 1  # before an actor that has ended without its place is started again
 _TOKEN_BYTES = 16
 _TRIES = 3  # to start a host
 _MOST_ACTORS = 20  # that end without the place that they were started for
@@ -65,20 +67,32 @@ class _Crew:
         self._job: Any = None  # Ray's reference to it, in a list, where Ray passes it on as a reference
         self._places: _Places | None = None
         self._actors: dict[Any, Any] = {}  # by the reference to the end of their work; a dropped handle ends its actor
+        self._lock, self._is_closed = threading.RLock(), False
 
     def start(self, place: feeding.Place) -> None:
+        with self._lock:
+            if self._is_closed:
+                return place.close()
+            self._start(place)
+
+    def _start(self, place: feeding.Place) -> None:
         if not ray.is_initialized():
+            if self._places is not None:
+                raise errors.make(_core.E_STATE, "Ray was shut down: make a new Loader")
             ray.init()
-        if self._places is None:
-            self._places, self._job = _Places(), [ray.put(self._pickled)]
-            weakref.finalize(self, self._places.close)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        there = {**self._options, "scheduling_strategy": self._strategy}
+        ray.remote(_Host).options(**there)  # raises what is wrong with them
+        if self._places is None:
+            self._job = [ray.put(self._pickled)]
+            self._places = _Places()
+            weakref.finalize(self, self._places.abandon)
         if place.id < self._local:
             kind, options = ray.remote(_Local), {**self._options, "scheduling_strategy": here}
             arguments: tuple[Any, ...] = (self._job,)
         else:
             kind, options = ray.remote(_Relay), {"num_cpus": 0, "scheduling_strategy": here}
-            arguments = (self._job, self._has_substitute, {**self._options, "scheduling_strategy": self._strategy})
+            arguments = (self._job, self._has_substitute, there)
         for over in _over(list(self._actors)):
             del self._actors[over]
         actors, path = self._actors, self._places.path
@@ -91,10 +105,12 @@ class _Crew:
         self._places.add(feeding.Place(place.id, place.detach()), begin)
 
     def close(self) -> None:
-        if self._places is not None:
-            self._places.close()
-        self._places, self._job = None, None
-        self._actors.clear()
+        with self._lock:
+            self._is_closed = True
+            if self._places is not None:
+                self._places.close()
+            self._places, self._job = None, None
+            self._actors.clear()
 
 
 class _Waiting:
@@ -107,6 +123,7 @@ class _Waiting:
 
     def begin(self) -> None:
         self.actor, self.work = self._begin(self._token)
+        self.begun = time.monotonic()
         self.tries += 1
 
 
@@ -119,12 +136,12 @@ class _Places:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(self.path)
         self._listener.listen(128)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._process = os.getpid()
         self._waiting: dict[bytes, _Waiting] = {}
         self._is_closed = False
         self._thread = threading.Thread(target=self._hand_out, daemon=True, name="feedlane places")
         self._thread.start()
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def add(self, place: feeding.Place, begin: Callable[[bytes], tuple[Any, Any]]) -> None:
         """Lets an actor ask for the place."""
@@ -134,13 +151,14 @@ class _Places:
 
     def close(self) -> None:
         """Ends the actors that have not taken their places."""
-        self._is_closed = True
-        with self._lock:
-            tokens = list(self._waiting)
-        for token in tokens:
-            self._drop(token)
+        self.abandon()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def abandon(self) -> None:
+        """As close, but does not wait. Does nothing in a forked child."""
+        if os.getpid() == self._process:
+            self._is_closed = True
 
     def _drop(self, token: bytes) -> None:
         with self._lock:
@@ -153,24 +171,37 @@ class _Places:
 
     def _hand_out(self) -> None:
         with self._listener:
-            while not self._is_closed:
-                sockets = self._look()
-                poll = select.poll()
-                poll.register(self._listener, select.POLLIN)
-                for fd in sockets:
-                    poll.register(fd, 0)  # only whether the Loader has closed the other end
-                for fd, _ in poll.poll(_LOOK_EVERY_MS):
-                    if fd in sockets:
-                        self._drop(sockets[fd])
-                    else:
-                        self._answer()
+            self._answer_all()
+        with self._lock:
+            tokens = list(self._waiting)
+        for token in tokens:
+            self._drop(token)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _answer_all(self) -> None:
+        while not self._is_closed:
+            sockets = self._look()
+            poll = select.poll()
+            poll.register(self._listener, select.POLLIN)
+            for fd in sockets:
+                poll.register(fd, 0)  # only whether the Loader has closed the other end
+            for fd, _ in poll.poll(_LOOK_EVERY_MS):
+                if fd in sockets:
+                    self._drop(sockets[fd])
+                else:
+                    self._answer()
 
     def _look(self) -> dict[int, bytes]:
         """Starts actors again that have ended without their places. Returns the descriptors of the places, and their tokens. The
         thread keeps none of Ray's objects while it waits: Ray may be shut down meanwhile."""
         with self._lock:
-            works = {one.work: token for token, one in self._waiting.items()}
+            begun = time.monotonic() - _PAUSE_S
+            works = {one.work: token for token, one in self._waiting.items() if one.begun < begun}
         for work in _over(list(works)):
+            try:
+                ray.get(work)
+            except Exception as reason:
+                print(f"feedlane: an actor has ended before it was a worker: {errors.one_line(reason).decode()}", file=sys.stderr)
             self._begin_again(works[work])
         with self._lock:
             return {one.place.fd: token for token, one in self._waiting.items()}
@@ -242,18 +273,21 @@ class _Relay:
 
     def run(self, path: str, token: bytes, job: list[Any], has_substitute: bool, options: dict[str, Any]) -> None:
         for left in reversed(range(_TRIES)):
-            host = ray.remote(_Host).options(**options).remote(job)
             try:
+                host = ray.remote(_Host).options(**options).remote(job)
                 greeting: remote.Greeting = ray.get(host.greet.remote())  # when Ray has placed it
                 break
-            except ray.exceptions.RayError as reason:
+            except Exception as reason:
                 if left == 0:
                     return self._report(path, token, reason)
-        descriptor = _take(path, token)
-        if descriptor >= 0:
-            with contextlib.suppress(PeerDead):  # the Loader was closed
-                remote.relay(descriptor, greeting, _Link(host, greeting.name), has_substitute)
-        ray.kill(host)
+                time.sleep(1)
+        try:
+            descriptor = _take(path, token)
+            if descriptor >= 0:
+                with contextlib.suppress(PeerDead):  # the Loader was closed
+                    remote.relay(descriptor, greeting, _Link(host, greeting.name), has_substitute)
+        finally:
+            ray.kill(host)
 
     def _report(self, path: str, token: bytes, reason: BaseException) -> None:
         descriptor = _take(path, token)
@@ -271,6 +305,9 @@ class _Link:
 
     def call(self, method: str, *arguments: Any) -> Any:
         return getattr(self._host, method).remote(*arguments)
+
+    def wait(self, future: Any, seconds: float) -> bool:
+        return bool(ray.wait([future], timeout=seconds)[0])
 
     def cancel(self, future: Any) -> None:
         with contextlib.suppress(Exception):

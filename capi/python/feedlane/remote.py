@@ -8,6 +8,7 @@ import abc
 import math
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from .records import DType, WorkerSetup
 
 _Future = TypeVar("_Future")
+NEVER_NS = 2**62  # start_timeout_ns of a Loader with an engine, as a host may wait for room in the cluster
+_LOOK_EVERY_S = 0.3  # while a host passes over samples; a task_timeout must be longer
+_END_S = 5  # that a host has to end what its data set has open
 
 
 class Crew(Protocol):
@@ -51,9 +55,11 @@ class Greeting(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A task, see _core.Task. indices and seeds: None for an iterable data set."""
+    """A task, see _core.Task. oldest: the task that the relay has in hand; it has given up earlier ones. indices and seeds: None for
+    an iterable data set."""
 
     id: int
+    oldest: int
     epoch: int
     rows: int
     first: int
@@ -91,7 +97,11 @@ class Exhausted(NamedTuple):
     """The shard has no more samples."""
 
 
-Reply = Made | Failed | Asks | Exhausted
+class Deferred(NamedTuple):
+    """The trainer's decision on a sample comes first. The relay sends the request again."""
+
+
+Reply = Made | Failed | Asks | Exhausted | Deferred
 
 
 def versions() -> dict[str, str]:
@@ -145,8 +155,8 @@ class _Task:
     def commit(self, rows: int) -> None:
         self.reply = Made(rows, self._tensors, self._data, self._metadata)
 
-    def fail(self, position: int, text: bytes, traceback: bytes) -> None:
-        self.reply = Failed(position, text, traceback)
+    def fail(self, position: int, text: bytes, story: bytes) -> None:
+        self.reply = Failed(position, text, story)
 
     def exhausted(self) -> None:
         self.reply = Exhausted()
@@ -206,18 +216,19 @@ class Host:
             self._batches.open_worker(info)
             self._glue = worker.Glue(self._batches, tells_epochs=True)
         except (Exception, SystemExit) as reason:
+            traceback.print_exc()  # the trainer's error holds only one line
             return worker.reason_of(reason)
         return None
 
     def make(self, request: Request) -> Reply:
         """Makes the batch of a task."""
-        return self._go_on(request.id, _Task(request))
+        self._open = {id: task for id, task in self._open.items() if id >= request.oldest}
+        return Deferred() if self._open else self._go_on(request.id, _Task(request))
 
     def resume(self, id: int, decision: int | bool | None) -> Reply:
         """Goes on with a task after the trainer's decision on the sample that had failed: the index to try next; None: the
         sample is skipped; False: the batch fails."""
         task = self._open.pop(id)
-        self._open = {other: task for other, task in self._open.items() if other > id}  # the trainer has given up the earlier ones
         if decision is False:
             self._glue.fail(task, task.failure)  # type: ignore[arg-type]  # it is used as a _core.Task
             assert task.reply is not None
@@ -237,11 +248,14 @@ class Host:
         assert task.reply is not None
         return task.reply
 
-    def substitute(self, index: int, seed: int, tries: int) -> int | None:
+    def substitute(self, index: int, seed: int, tries: int) -> int | Failed | None:
         """The data set's substitute for a sample."""
         policy = self._batches.job.policy
         assert policy is not None and policy.substitute is not None
-        return policy.substitute(index, seed, tries)
+        try:
+            return policy.substitute(index, seed, tries)
+        except Exception as reason:
+            return Failed(-1, errors.one_line(reason), errors.story(reason))
 
     def close(self) -> None:
         """The trainer needs this host no longer."""
@@ -256,11 +270,22 @@ class Link(Protocol, Generic[_Future]):
     def call(self, method: str, *arguments: Any) -> _Future:
         """Enqueues a call. Does not wait."""
 
+    def wait(self, future: _Future, seconds: float) -> bool:
+        """Waits for its result at most so long. Returns whether it is there."""
+
     def cancel(self, future: _Future) -> None:
         """Nobody waits for the call any more. If it has not begun, the host need not make it."""
 
     def result(self, future: _Future) -> Any:
         """Waits for its result. If the host is gone, ends this process, so that the trainer replaces this worker."""
+
+
+class _Refused(Exception):
+    """`substitute` has raised an exception on the host."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed)
+        self.failed = failed
 
 
 class _Relay(worker.Glue):
@@ -277,33 +302,56 @@ class _Relay(worker.Glue):
 
     def slow(self, task: _core.Task) -> None:
         """Forwards the task, and those that are queued behind it: while the host makes them, their messages and rows travel."""
+        try:
+            self._forward(task)
+        except _Refused as refused:
+            self._fail_as(task, refused.failed)
+        except Exception as reason:
+            self.fail(task, reason)
+
+    def _forward(self, task: _core.Task) -> None:
         id = self._submit(task)
-        reply: Reply = self._link.result(self._calls.pop(id))
+        reply = self._reply(task, self._calls.pop(id))
+        while isinstance(reply, Deferred):
+            reply = self._reply(task, self._call(id, id, task.epoch, task.indices or [], task.seeds))
         while isinstance(reply, Asks):
             decision = task.sample_failed(*reply, self._substitute)
             if decision is not None and decision is not False:
                 index, wait_ns = decision
                 policies.pause(task, wait_ns / 1e9)
                 decision = index  # type: ignore[assignment]
-            reply = self._link.result(self._link.call("resume", id, decision))
+            reply = self._reply(task, self._link.call("resume", id, decision))
         if isinstance(reply, Exhausted):
             task.exhausted()
         elif isinstance(reply, Failed):
-            place = f" (on {self._host})".encode()
-            task.fail(reply.position, reply.text + place, reply.traceback.rstrip() + place + b"\n")
-        else:
+            self._fail_as(task, reply)
+        elif isinstance(reply, Made):
             self._deliver(task, reply)
+
+    def _reply(self, task: _core.Task, future: Any) -> Reply:
+        # A shard that begins anew is passed over. The library counts each look as progress, as many looks as there are samples.
+        while task.delivered and not self._link.wait(future, _LOOK_EVERY_S):
+            task.is_wanted()
+        reply: Reply = self._link.result(future)
+        return reply
+
+    def _fail_as(self, task: _core.Task, failed: Failed) -> None:
+        place = f" (on {self._host})".encode()
+        task.fail(failed.position, failed.text + place, failed.traceback.rstrip() + place + b"\n")
+
+    def _call(self, id: int, oldest: int, epoch: int, indices: list[int], seeds: list[int]) -> Any:
+        return self._link.call("make", Request(id, oldest, epoch, len(indices), 0, 0, indices, seeds))
 
     def _submit(self, task: _core.Task) -> int:
         """Returns the task's id, under which its call is found."""
         if task.indices is None:  # the next one depends on how many samples this one takes
             id = self._newest = self._newest + 1
-            self._calls[id] = self._link.call("make", Request(id, task.epoch, task.count, task.first, task.delivered, None, None))
+            self._calls[id] = self._link.call("make", Request(id, id, task.epoch, task.count, task.first, task.delivered, None, None))
             return id
         id = _core.task_id() or 0
         for ahead in _core.tasks(self._newest):
             number, epoch, _, indices, seeds = ahead
-            self._calls[number] = self._link.call("make", Request(number, epoch, len(indices), 0, 0, indices, seeds))
+            self._calls[number] = self._call(number, id, epoch, indices, seeds)
             self._newest = number
         for number in [number for number in self._calls if number < id]:  # taken back by the trainer, or given up
             self._link.cancel(self._calls.pop(number))
@@ -324,8 +372,16 @@ class _Relay(worker.Glue):
             self.fail(task, reason)
 
     def _ask_host(self, index: int, seed: int, tries: int) -> int | None:
-        chosen: int | None = self._link.result(self._link.call("substitute", index, seed, tries))
+        chosen: int | Failed | None = self._link.result(self._link.call("substitute", index, seed, tries))
+        if isinstance(chosen, Failed):
+            raise _Refused(chosen)
         return chosen
+
+    def end(self) -> None:
+        """The trainer needs this relay no longer."""
+        for call in self._calls.values():
+            self._link.cancel(call)
+        self._link.wait(self._link.call("close"), _END_S)
 
 
 def relay(descriptor: int, greeting: Greeting, link: Link[Any], has_substitute: bool) -> None:
@@ -341,8 +397,9 @@ def relay(descriptor: int, greeting: Greeting, link: Link[Any], has_substitute: 
         here.ready(_core.E_INIT, reason + f" (on {greeting.name})".encode())
         return here.detach()
     here.ready(_core.OK, b"")
+    glue = _Relay(link, info, greeting.name, has_substitute)
     try:
-        here.run(_Relay(link, info, greeting.name, has_substitute))
+        here.run(glue)
     finally:
         here.detach()
-        link.result(link.call("close"))
+        glue.end()

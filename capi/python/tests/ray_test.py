@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """feedlane.ray: workers that are Ray's actors. Skipped without Ray.
 Usage: FEEDLANE_LIBRARY=... PYTHONPATH=capi/python ray_test.py [unittest's arguments]"""
+import contextlib
 import os
+import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -78,6 +81,15 @@ class Stream:
         return iter([np.full(2, number) for number in range(shard, LENGTH, shards)])
 
 
+class Slow:
+    """Iterable: a tenth of a second each."""
+
+    def __iter__(self):
+        for number in range(24):
+            time.sleep(0.1)
+            yield np.full(2, number)
+
+
 class Table(feedlane.BatchDataset):
     def __len__(self):
         return LENGTH
@@ -85,6 +97,29 @@ class Table(feedlane.BatchDataset):
     def fetch(self, indices, seeds, out):
         out["x"][:] = indices[:, None]
         out["seed"][:] = seeds
+
+
+class Pid:
+    def pid(self):
+        return os.getpid()
+
+
+def relays():
+    """The processes of this cluster that are relays."""
+    cluster, found = ray.get_runtime_context().gcs_address, []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            if "_Relay.run" in (process / "cmdline").read_text() and cluster in pathlib.Path("/proc", parent, "cmdline").read_text():
+                found.append(int(process.name))
+    return found
+
+
+def waited_for(find):
+    deadline = time.monotonic() + 60
+    while not (found := find()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
 
 
 def contents(batches):
@@ -134,6 +169,22 @@ class Ray(unittest.TestCase):
             expected = sorted(batch[:, 0].tolist() for batch in loader)
         self.assertEqual(sorted(batch[:, 0].tolist() for batch in self.loader(Stream())), expected)
 
+    def test_a_shard_is_passed_over_within_its_deadline(self):
+        loader = self.loader(Slow(), workers=1, deterministic=True)
+        for number, batch in enumerate(loader):
+            if number == 3:
+                state = loader.state_dict()
+                break
+        loader = self.loader(Slow(), workers=1, deterministic=True, task_timeout=1)
+        loader.load_state_dict(state)
+        self.assertEqual([batch[:, 0].tolist() for batch in loader][0], [16, 17, 18, 19])
+        self.assertEqual(loader.stats()["hung"], 0)
+
+    def test_wrong_options(self):
+        loader = feedlane.Loader(Numbers(), 4, num_workers=1, start=feedlane.ray.remote_workers(num_cpus=-1))
+        with loader, self.assertRaises(ValueError):
+            iter(loader)
+
     def test_a_data_set_of_batches(self):
         fields = {"x": ("int64", (3,)), "seed": ("uint64", ())}
         with feedlane.Loader(Table(), 4, fields=fields, seed=3, shuffle=True) as inline:
@@ -156,6 +207,13 @@ class Ray(unittest.TestCase):
         self.assertEqual([number for batch in loader for number in batch["x"][:, 0].tolist()],
                          [number for number in range(LENGTH) if number != 7])
         self.assertEqual((loader.stats()["retried"], loader.stats()["skipped"]), (3, 1))
+        def breaks(index, seed, tries):
+            raise KeyError(f"no substitute for {index}")
+        loader = self.loader(Broken(), substitute=breaks)
+        with self.assertRaises(feedlane.SampleError) as caught:
+            list(loader)
+        self.assertIn("no substitute for 7", str(caught.exception))
+        self.assertEqual(loader.stats()["restarts"], 0)
         loader = self.loader(Broken(), retries=1, substitute=lambda index, seed, tries: index + 1)
         self.assertEqual(next(iter(loader))["x"][:, 0].tolist(), [0, 1, 2, 3])
         self.assertEqual([batch["x"][3, 0] for batch in loader][1], 8)
@@ -196,6 +254,19 @@ class Ray(unittest.TestCase):
         while ray.available_resources().get("CPU") != 4 and time.monotonic() < deadline:
             time.sleep(0.1)
         self.assertEqual(ray.available_resources().get("CPU"), 4)
+
+    def test_a_relay_that_ends_while_its_host_waits_for_room(self):
+        others = ray.remote(num_cpus=4)(Pid).remote()
+        ray.get(others.pid.remote())
+        loader, numbers = self.loader(workers=1), []
+        thread = threading.Thread(target=lambda: numbers.extend(batch["x"][0, 0] for batch in loader))
+        thread.start()
+        first = waited_for(relays)
+        os.kill(first[0], signal.SIGKILL)
+        self.assertTrue(waited_for(lambda: [pid for pid in relays() if pid not in first]))
+        ray.kill(others)
+        thread.join(60)
+        self.assertEqual((numbers, loader.stats()["restarts"]), (list(range(0, LENGTH, 4)), 0))
 
     def test_all_ends_with_the_trainer(self):
         code = """
