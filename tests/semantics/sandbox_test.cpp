@@ -29,7 +29,8 @@ const std::map<std::string, long> numbers{
     CALL(madvise),      CALL(mmap),          CALL(mprotect), CALL(munmap),       CALL(pidfd_send_signal),
     CALL(ppoll),        CALL(prctl),         CALL(recvmsg),  CALL(rt_sigaction), CALL(rt_sigprocmask),
     CALL(rt_sigreturn), CALL(sendmsg),       CALL(waitid),   CALL(write),        CALL(kill),
-    CALL(epoll_ctl),    CALL(fstat),         CALL(openat),   CALL(read),         CALL(membarrier),
+    CALL(epoll_ctl),    CALL(lseek),         CALL(fstat),    CALL(openat),       CALL(read),
+    CALL(membarrier),
 #ifdef SYS_epoll_pwait2
     CALL(epoll_pwait2),
 #else
