@@ -87,11 +87,11 @@ std::int32_t grow(void*, const feedlane_task* task, feedlane_error* err) {
   return FEEDLANE_OK;
 }
 
-constexpr std::int64_t large = 1 << 18;
+constexpr std::int64_t large_bytes = 1 << 18;
 
 // A tensor beyond the reserved part; its first and last byte tell the batch.
 std::int32_t make_large(void*, const feedlane_task* task, feedlane_error* err) {
-  const feedlane_field f = field("large", uint8_type, {large});
+  const feedlane_field f = field("large", uint8_type, {large_bytes});
   feedlane_tensor t;
   if (const std::int32_t s = feedlane_task_tensor(task, 1, &f, &t, err); s != FEEDLANE_OK) return s;
   std::memset(t.data, static_cast<int>(task->batch % 251), t.bytes);
@@ -107,7 +107,7 @@ TEST_CASE("a slot that has had no task for long gives its memory beyond the rese
   const feedlane_dataset table = table_of(make_large);
   Setup s(batches, 1);
   s.forked(2, table).fields({field("bytes", uint8_type, {13})});
-  s.config.slot_bytes = 2 * large;
+  s.config.slot_bytes = 2 * large_bytes;
   s.config.held = held;
   const Loader l = s.create();
   begin(l.get(), 0);
@@ -115,7 +115,7 @@ TEST_CASE("a slot that has had no task for long gives its memory beyond the rese
     auto b = fresh<feedlane_batch>();
     REQUIRE(feedlane_loader_next(l.get(), patience_ns, &b, nullptr) == FEEDLANE_OK);
     const auto* bytes = static_cast<const unsigned char*>(b.tensors[1].data);
-    CHECK((bytes[0] == batch % 251 && bytes[large - 1] == batch % 251));
+    CHECK((bytes[0] == batch % 251 && bytes[large_bytes - 1] == batch % 251));
     return b.token;
   };
   std::int64_t batch = 0;
@@ -123,11 +123,11 @@ TEST_CASE("a slot that has had no task for long gives its memory beyond the rese
     std::vector<std::uint64_t> tokens;
     for (std::int64_t i = 0; i < held; i++) tokens.push_back(take_next(batch++));
     const std::uint64_t most = segment_bytes_there();
-    CHECK(most > held * large);
+    CHECK(most > held * large_bytes);
     for (const std::uint64_t token : tokens) REQUIRE(feedlane_batch_release(l.get(), token) == FEEDLANE_OK);
     for (std::int64_t i = 0; i < batches / 2 - held; i++)
       REQUIRE(feedlane_batch_release(l.get(), take_next(batch++)) == FEEDLANE_OK);
-    CHECK(segment_bytes_there() < most - held / 2 * large);  // five slots are in use
+    CHECK(segment_bytes_there() < most - held / 2 * large_bytes);  // five slots are in use
   }
 }
 
