@@ -79,10 +79,10 @@ FEEDLANE_API int32_t feedlane_loader_serve(feedlane_loader *l, int64_t timeout_n
  * Joins a feeder through `fd`, a descriptor of feedlane_loader_open_consumer or, with fd -1, at `path`, its
  * config.share_path. Closes `fd`, also on failure. A place takes one consumer. With `path`, the feeder opens a place at
  * its next feedlane_loader_serve or _poll, as `config` says; NULL has the same meaning as in
- * feedlane_loader_open_consumer. With `fd`, `path` is NULL, and of `config` only `pinned` may be set. The handle is freed
- * like that of a loader. feedlane_loader_destroy leaves the place, but held batches keep their slots until they are released. On a consumer,
- * begin does not wait for the feeder, next discards messages of earlier epochs, and an epoch can be begun once. next
- * returns:
+ * feedlane_loader_open_consumer. With `fd`, `path` is NULL, and of `config` only `pinned` may be set. The handle is
+ * freed like that of a loader. feedlane_loader_destroy leaves the place, but held batches keep their slots until they
+ * are released. On a consumer, begin does not wait for the feeder, next discards messages of earlier epochs, and an
+ * epoch can be begun once. next returns:
  *  - END: the feeder has delivered the complete epoch. With share every, all consumers get END after the same batch;
  *    with share deal and without config.share_tail, after the same number of batches. With FEEDLANE_LAG_OBSERVE, next
  *    also returns END at once for an epoch that began and ended while this consumer read nothing.

@@ -140,7 +140,7 @@ Status Task::reserve_up_to(std::uint64_t end, Error& error) {
   forget_given_back();
   std::uint64_t& there = reserved_[slot_.number];
   if (end <= there) return FEEDLANE_OK;
-  // What this or another worker has written there takes no room again. Nobody else changes the slot now.
+  // Written pages are already allocated. No other process changes the pages of this slot during the task.
   there = std::max(there, os::first_hole(slot_.data_fd, slot_.payload_offset + there) - slot_.payload_offset);
   if (end <= there) return FEEDLANE_OK;
   // Reserves full pages, and a quarter more, so that slowly growing batches don't need a system call each.

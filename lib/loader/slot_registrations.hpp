@@ -31,7 +31,6 @@ class SlotRegistrations {
   // Unregisters all slots and lets the pool go. Does nothing a second time.
   void close();
   [[nodiscard]] pinned::Pool* pool() const { return pool_; }
-  [[nodiscard]] bool is_empty() const { return registered_.empty(); }
 
   // The pages behind any slot may no longer be the registered ones.
   void doubt_all() { std::fill(doubted_.begin(), doubted_.end(), true); }

@@ -44,9 +44,10 @@ bool may_be_opened_for_writing(int fd);
 // Opens the memory of `fd` again, for reading only: no mapping of the new descriptor can be made writable.
 Status open_for_reading(int fd, Fd& out, Error& error);
 
-// The offset of the first hole at or after `offset`, or of the first data. Pages that were allocated and never written
-// may count as a hole. An error, and no data: `end`, or `offset` for the hole.
+// The offset of the first hole at or after `offset`; after an error, `offset`. Pages that are allocated but were never
+// written may count as a hole.
 std::uint64_t first_hole(int fd, std::uint64_t offset);
+// The offset of the first data at or after `offset`; `end` if there is no data, or after an error.
 std::uint64_t first_data(int fd, std::uint64_t offset, std::uint64_t end);
 
 // Punches a hole at [offset, offset + bytes): the memory goes back to the system, and later reads return zeros. E_OS,

@@ -175,7 +175,7 @@ Status Consumer::read_messages(feedlane_batch& out, Error& error) {
     const bool is_wanted = m.epoch == at_.wanted;
     if (kind == shm::DeliveryKind::batch && is_wanted) {
       batches_[m.slot].described.reserve();
-      const bool is_due = !is_revoked(m) && !slots_.is_lent(m.slot);
+      const bool is_due = pool() != nullptr && !is_revoked(m) && !slots_.is_lent(m.slot);
       const Status s = is_due ? registered_.renew(m.slot, error) : FEEDLANE_OK;
       if (s != FEEDLANE_OK) return s;  // the message stays
     }

@@ -27,9 +27,8 @@ class RegisteredSlots {
   // nullptr: the slots are not registered.
   [[nodiscard]] pinned::Pool* pool() const { return registrations_.pool(); }
 
-  // Before a batch is taken: registers its slot again if other pages may be behind it now.
+  // Registers the slot of the next batch again if its pages may have been replaced. Requires `pool`.
   Status renew(std::uint32_t slot, Error& error) {
-    if (registrations_.is_empty()) return FEEDLANE_OK;
     const std::uint64_t now = doubts();
     if (std::exchange(seen_doubts_, now) != now) registrations_.doubt_all();
     return registrations_.renew(slot, error);

@@ -37,11 +37,12 @@ class Worker {
   Status ready(Status status, const char* text, Error& error);
   Status next(std::int64_t timeout_ns, const feedlane_task** task, Error& error);
   [[nodiscard]] Status check() const;
-  // The first task behind the one in hand with an id above `after`; its indices are copied to `indices`. END: none.
-  struct Ahead {  // what feedlane_ahead points to
+  // Storage for the arrays of a feedlane_ahead.
+  struct Ahead {
     std::vector<std::int64_t> indices;
     std::vector<std::uint64_t> seeds;
   };
+  // The first task behind the one in hand with an id above `after`. `out` points into `room`. END: none.
   Status ahead(std::uint64_t after, Ahead& room, feedlane_ahead& out) const;
   Status commit(std::uint64_t rows, Error& error);
   // `taken`: samples that the task took from its shard, if the data set is iterable.

@@ -109,7 +109,7 @@ struct F {
   }
   feedlane_consumer_config* pinned() {
     config.known.id = -1;
-    config.known.pinned = reinterpret_cast<feedlane_pool*>(&id);  // nobody looks there
+    config.known.pinned = reinterpret_cast<feedlane_pool*>(&id);  // never dereferenced
     return &config.known;
   }
   feedlane_consumer_config* of_size(std::size_t size) {

@@ -3,13 +3,11 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
-#include <iterator>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "counting_table.hpp"
 #include "device.hpp"
 #include "semantics/sharing.hpp"
 #include "support/process.hpp"
@@ -18,50 +16,6 @@
 using namespace feedlane::test;
 
 namespace {
-
-// How often each address was registered for reading; refuses on demand, and always to register for writing.
-class ReadingTable {
- public:
-  ReadingTable() {
-    table.user_data = this;
-    table.register_memory = [](void*, void*, std::uint64_t, feedlane_error*) {
-      return std::int32_t{FEEDLANE_E_DEVICE};
-    };
-    table.register_read_only = [](void* self, void* address, std::uint64_t, feedlane_error*) {
-      auto& t = *static_cast<ReadingTable*>(self);
-      if (t.refuses) return std::int32_t{FEEDLANE_E_DEVICE};
-      t.times[reinterpret_cast<std::uintptr_t>(address)]++;
-      t.there++;
-      return std::int32_t{FEEDLANE_OK};
-    };
-    table.unregister_memory = [](void* self, void*, std::uint64_t, feedlane_error*) {
-      static_cast<ReadingTable*>(self)->there--;
-      return std::int32_t{FEEDLANE_OK};
-    };
-  }
-  // Of the memory that this is in.
-  [[nodiscard]] int times_of(const void* memory) const {
-    const auto after = times.upper_bound(reinterpret_cast<std::uintptr_t>(memory));
-    return after == times.begin() ? 0 : std::prev(after)->second;
-  }
-  [[nodiscard]] int most() const {
-    int most = 0;
-    for (const auto& [address, count] : times) most = std::max(most, count);
-    return most;
-  }
-  feedlane_backend table = fresh<feedlane_backend>();
-  std::map<std::uintptr_t, int> times;
-  int there = 0;
-  bool refuses = false;
-};
-
-feedlane_pool* make_pool(const feedlane_backend& table) {
-  auto c = fresh<feedlane_pool_config>();
-  c.custom = &table;
-  feedlane_pool* p = nullptr;
-  REQUIRE(feedlane_pool_create(&c, &p, nullptr) == FEEDLANE_OK);
-  return p;
-}
 
 // A feeder with two worker processes that the library starts, and one consumer in the test's own process.
 struct Pair {
@@ -105,8 +59,8 @@ struct Pair {
 
 // promise: consumer-pinned, consumer-punched-holes
 TEST_CASE("pinned: a consumer registers each slot once for reading, and again after a worker's death") {
-  ReadingTable table;
-  feedlane_pool* p = make_pool(table.table);
+  CountingTable table(feedlane::pinned::Access::read_only);
+  feedlane_pool* p = table.make_pool();
   {
     const Pair pair(p);
     REQUIRE_MESSAGE(pair.status == FEEDLANE_OK, std::string(pair.error.text));
@@ -132,8 +86,8 @@ TEST_CASE("pinned: a consumer registers each slot once for reading, and again af
 
 // promise: consumer-punched-holes
 TEST_CASE("pinned: a consumer's next fails with E_DEVICE until a slot can be registered again; no batch is lost") {
-  ReadingTable table;
-  feedlane_pool* p = make_pool(table.table);
+  CountingTable table(feedlane::pinned::Access::read_only);
+  feedlane_pool* p = table.make_pool();
   {
     const Pair pair(p);
     REQUIRE(pair.status == FEEDLANE_OK);
@@ -151,9 +105,9 @@ TEST_CASE("pinned: a consumer's next fails with E_DEVICE until a slot can be reg
 
 // promise: consumer-pinned
 TEST_CASE("pinned: a backend that can't register for reading is refused when a consumer joins, and nothing remains") {
-  ReadingTable table;
+  CountingTable table(feedlane::pinned::Access::read_only);
   table.table.register_read_only = nullptr;
-  feedlane_pool* p = make_pool(table.table);
+  feedlane_pool* p = table.make_pool();
   {
     const Pair pair(p);
     CHECK(pair.status == FEEDLANE_E_UNSUPPORTED);

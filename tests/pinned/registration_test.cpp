@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "counting_table.hpp"
 #include "support/process.hpp"
 #include "support/sanitizers.hpp"
 #include "support/trainer.hpp"
@@ -102,51 +103,6 @@ TEST_CASE("pinned: memory that the device table fails to unregister stays regist
 }
 
 namespace {
-
-// How often each address was registered; refuses on demand.
-class CountingTable {
- public:
-  CountingTable() {
-    table_.user_data = this;
-    table_.register_memory = [](void* self, void* address, std::uint64_t, feedlane_error*) {
-      auto& t = *static_cast<CountingTable*>(self);
-      if (t.refuses) return std::int32_t{FEEDLANE_E_DEVICE};
-      t.times[reinterpret_cast<std::uintptr_t>(address)]++;
-      t.there++;
-      return std::int32_t{FEEDLANE_OK};
-    };
-    table_.unregister_memory = [](void* self, void*, std::uint64_t, feedlane_error*) {
-      auto& t = *static_cast<CountingTable*>(self);
-      if (t.keeps) return std::int32_t{FEEDLANE_E_DEVICE};
-      t.there--;
-      return std::int32_t{FEEDLANE_OK};
-    };
-  }
-  feedlane_pool* make_pool() {
-    auto c = fresh<feedlane_pool_config>();
-    c.custom = &table_;
-    feedlane_pool* p = nullptr;
-    REQUIRE(feedlane_pool_create(&c, &p, nullptr) == FEEDLANE_OK);
-    return p;
-  }
-  // Of the memory that this is in.
-  [[nodiscard]] int times_of(const void* memory) const {
-    const auto after = times.upper_bound(reinterpret_cast<std::uintptr_t>(memory));
-    return after == times.begin() ? 0 : std::prev(after)->second;
-  }
-  [[nodiscard]] int most() const {
-    int most = 0;
-    for (const auto& [address, count] : times) most = std::max(most, count);
-    return most;
-  }
-  std::map<std::uintptr_t, int> times;
-  int there = 0;
-  bool refuses = false;  // to register
-  bool keeps = false;    // what it is asked to unregister
-
- private:
-  feedlane_backend table_ = fresh<feedlane_backend>();
-};
 
 // With two worker processes, of which one is killed after `batches`, and is seen to be.
 struct Killed {

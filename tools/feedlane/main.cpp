@@ -50,6 +50,27 @@ bench::Json measure(const Measurement& m, const bench::Options& options) {
           {"line_ns", {bench::rounded(before), bench::rounded(bench::line_ns(options))}}};
 }
 
+// The options of one benchmark.
+void add_options(CLI::App& sub, const std::string& name, bench::Options& options) {
+  if (name == "handoff")
+    sub.add_option("--plot", options.plot,
+                   "Draw the results over sizes into this SVG file, with gnuplot (default: no picture)")
+        ->type_name("FILE");
+  if (name == "handoff" || name == "startup")
+    sub.add_option("--workers", options.workers, "Use these numbers of workers, one row each (default: 1 and 2)")
+        ->check(CLI::Range(1, 256));
+  if (name == "arena")
+    sub.add_option("--bytes", options.bytes, "Use entries of these sizes (default: 4 KiB to 16 MiB)")
+        ->check(CLI::Range(4096ULL, 1ULL << 30));
+  if (name != "handoff") return;
+  sub.add_option("--bytes", options.bytes, "Use batches of these sizes, one row each (default: 4 KiB to 147 MiB)")
+      ->check(CLI::Range(1ULL, 1ULL << 33));
+  sub.add_option("--prefetch", options.prefetch,
+                 "Keep this many batches in flight per worker (default: 32 below 1 MiB, else 2)")
+      ->check(CLI::Range(1, 1024));
+  sub.add_flag("--rate-only", options.rate_only, "Measure only batches per second");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -88,24 +109,7 @@ int main(int argc, char** argv) {
   };
   for (const Measurement& m : measurements) {
     CLI::App* sub = command->add_subcommand(m.name, m.what)->callback([&run, &m] { run(&m, 1); });
-    const std::string name = m.name;
-    if (name == "handoff")
-      sub->add_option("--plot", options.plot,
-                      "Draw the results over sizes into this SVG file, with gnuplot (default: no picture)")
-          ->type_name("FILE");
-    if (name == "handoff" || name == "startup")
-      sub->add_option("--workers", options.workers, "Use these numbers of workers, one row each (default: 1 and 2)")
-          ->check(CLI::Range(1, 256));
-    if (name == "arena")
-      sub->add_option("--bytes", options.bytes, "Use entries of these sizes (default: 4 KiB to 16 MiB)")
-          ->check(CLI::Range(4096ULL, 1ULL << 30));
-    if (name != "handoff") continue;
-    sub->add_option("--bytes", options.bytes, "Use batches of these sizes, one row each (default: 4 KiB to 147 MiB)")
-        ->check(CLI::Range(1ULL, 1ULL << 33));
-    sub->add_option("--prefetch", options.prefetch,
-                    "Keep this many batches in flight per worker (default: 32 below 1 MiB, else 2)")
-        ->check(CLI::Range(1, 1024));
-    sub->add_flag("--rate-only", options.rate_only, "Measure only batches per second");
+    add_options(*sub, m.name, options);
   }
   command->add_subcommand("all", "Run every benchmark that this machine supports")->callback([&run] {
     run(measurements, std::size(measurements));

@@ -97,22 +97,20 @@ def join(feeder: feeding.Place | int | str | os.PathLike[str], *, id: int | None
     if not isinstance(feeder, (str, os.PathLike)) and (id is not None or lag is not None or evict_after is not None):
         raise ValueError("id, lag and evict_after are allowed only with a path: for a descriptor pass them to open_consumer")
     torch = importlib.import_module("torch") if tensors == "torch" else None
+    path, config, descriptor = None, None, -1
+    if isinstance(feeder, (str, os.PathLike)):
+        path, config = os.fsencode(feeder), feeding.consumer_config(id, "block" if lag is None else lag, evict_after)
+    elif isinstance(feeder, feeding.Place):
+        descriptor = feeder.detach()
+    else:
+        descriptor = errors.whole("feeder", feeder, 0, 2**31 - 1)
     try:
         pool = pinned.pool_for(pin_memory, torch)
-    except errors.FeedlaneError:
-        if isinstance(feeder, feeding.Place):
-            feeder.close()
-        elif isinstance(feeder, int):
-            os.close(feeder)
+    except BaseException:
+        if descriptor >= 0:
+            os.close(descriptor)
         raise
-    handle = pool.handle if pool is not None else None
-    config = feeding.consumer_config(id, "block" if lag is None else lag, evict_after)
-    if isinstance(feeder, (str, os.PathLike)):
-        core = _core.Loader.join(-1, os.fsencode(feeder), config, handle, timeout_ns)
-    elif isinstance(feeder, feeding.Place):
-        core = _core.Loader.join(feeder.detach(), None, None, handle, timeout_ns)
-    else:
-        core = _core.Loader.join(errors.whole("feeder", feeder, 0, 2**31 - 1), None, None, handle, timeout_ns)
+    core = _core.Loader.join(descriptor, path, config, pool.handle if pool is not None else None, timeout_ns)
     consumer = Consumer(lifetime.keep(core), torch, pool, batch_timeout, allow_pickle)
     if torch is not None:
         batch.warn_of_torch(stacklevel=2)

@@ -204,7 +204,7 @@ class Loader(feeding.Feeder):
             dispatch=errors.choice("dispatch", dispatch, {"least_loaded": _core.DISPATCH_LEAST_LOADED,
                                                           "round_robin": _core.DISPATCH_ROUND_ROBIN}),
             task_timeout_ns=int(task_timeout * 1e9), max_restarts=max_restarts, max_kills_per_batch=max_kills_per_batch,
-            start_timeout_ns=remote.NEVER_NS if engine is not None else 0, retries=retries,
+            start_timeout_ns=_core.FOREVER if engine is not None else 0, retries=retries,
             # In the library 0 is 10 ms.
             retry_backoff_ns=max(int(retry_backoff * 1e9), int(retries > 0)), substitute=substitute is not None, skip_budget=skip_budget,
             trace=errors.whole("trace", trace, 0, 2**64 - 1), world=world, rank=rank, max_batches=max_batches, **shared)

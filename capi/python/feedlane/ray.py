@@ -122,9 +122,9 @@ class _Waiting:
         self.begin()
 
     def begin(self) -> None:
-        self.actor, self.work = self._begin(self._token)
         self.begun = time.monotonic()
         self.tries += 1
+        self.actor, self.work = self._begin(self._token)
 
 
 class _Places:
@@ -195,8 +195,8 @@ class _Places:
         """Starts actors again that have ended without their places. Returns the descriptors of the places, and their tokens. The
         thread keeps none of Ray's objects while it waits: Ray may be shut down meanwhile."""
         with self._lock:
-            begun = time.monotonic() - _PAUSE_S
-            works = {one.work: token for token, one in self._waiting.items() if one.begun < begun}
+            latest = time.monotonic() - _PAUSE_S
+            works = {one.work: token for token, one in self._waiting.items() if one.begun < latest}
         for work in _over(list(works)):
             try:
                 ray.get(work)
@@ -228,7 +228,7 @@ class _Places:
 
 
 def _over(works: list[Any]) -> list[Any]:
-    """Returns those that are over, or none once Ray is."""
+    """Returns the works that have finished; an empty list after ray.shutdown."""
     if not works or not ray.is_initialized():
         return []
     with contextlib.suppress(Exception):

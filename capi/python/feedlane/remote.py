@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from .records import DType, WorkerSetup
 
 _Future = TypeVar("_Future")
-NEVER_NS = 2**62  # start_timeout_ns of a Loader with an engine, as a host may wait for room in the cluster
-_LOOK_EVERY_S = 0.3  # while a host passes over samples; a task_timeout must be longer
-_END_S = 5  # that a host has to end what its data set has open
+_LOOK_EVERY_S = 0.3  # between two reports of progress while a host skips samples; a task_timeout must be longer
+_END_S = 5  # a host's time to close its data set
 
 
 class Crew(Protocol):
@@ -48,14 +47,14 @@ class Engine(abc.ABC):
 # ---- messages between a relay and its host ----
 
 class Greeting(NamedTuple):
-    """What a host says of itself. versions: those that must be the same at both ends."""
+    """A host's name, and the versions that host and relay must have in common."""
 
     name: str
     versions: dict[str, str]
 
 
 class Request(NamedTuple):
-    """A task, see _core.Task. oldest: the task that the relay has in hand; it has given up earlier ones. indices and seeds: None for
+    """A task, see _core.Task. oldest: the id of the relay's current task; earlier tasks were given up. indices and seeds: None for
     an iterable data set."""
 
     id: int
@@ -98,7 +97,7 @@ class Exhausted(NamedTuple):
 
 
 class Deferred(NamedTuple):
-    """The trainer's decision on a sample comes first. The relay sends the request again."""
+    """The host waits for the trainer's decision on a failed sample. The relay sends the request again after it."""
 
 
 Reply = Made | Failed | Asks | Exhausted | Deferred
@@ -121,7 +120,7 @@ class _Asks(BaseException):
 
 
 class _Task:
-    """What a host makes of a Request: what the maker sees of a _core.Task."""
+    """Replaces a _core.Task on a host: the maker reads the Request from it, and it collects the Reply."""
 
     def __init__(self, request: Request) -> None:
         self.epoch, self.count, self.first, self.delivered = request.epoch, request.rows, request.first, request.delivered
@@ -130,9 +129,6 @@ class _Task:
         self.made: list[list[Any]] = []  # with a policy: the samples of each row so far
         self.substitutes: dict[int, int] = {}  # by position: the index to try instead
         self.failure: BaseException = Exception()  # of the sample that the trainer decides on
-        self._begin()
-
-    def _begin(self) -> None:
         self._tensors: list[tuple[int, bytes, DType, tuple[int, ...]]] = []
         self._data: list[npt.NDArray[np.uint8]] = []
         self._metadata: bytes | None = None
@@ -150,7 +146,7 @@ class _Task:
         self._metadata = blob
 
     def is_wanted(self) -> bool:
-        return True  # only the relay knows
+        return True  # the relay cancels calls that are not wanted
 
     def commit(self, rows: int) -> None:
         self.reply = Made(rows, self._tensors, self._data, self._metadata)
@@ -167,17 +163,23 @@ class _HostMaker(maker.Maker):
 
     by_python = True
 
+    def __init__(self, job: maker.Job) -> None:
+        super().__init__(job)
+        self._plan = batch_dataset.plan_of(job.fields) if self.rows is not None and job.fields else b""
+
     def make(self, task: Any) -> int:
-        dataset = self.job.dataset
-        if not isinstance(dataset, batch_dataset.BatchDataset):
+        if self.rows is None:
             return super().make(task)
         out = {}
         for number, (name, dtype, shape) in enumerate(self.job.fields or ()):
             code, stored = dtypes.of_numpy(dtype)
             out[name] = np.empty((task.count, *shape), stored)
             task.add(number, name.encode(), code, out[name].shape, out[name].reshape(-1).view(np.uint8))
-        dataset.fetch(np.array(task.indices, np.int64), np.array(task.seeds, np.uint64), out)
-        task.metadata(batch_dataset.plan_of(self.job.fields or ()))
+        indices, seeds = np.array(task.indices, np.int64), np.array(task.seeds, np.uint64)
+        for array in indices, seeds:
+            array.flags.writeable = False
+        self.job.dataset.fetch(indices, seeds, out)
+        task.metadata(self._plan)
         rows: int = task.count
         return rows
 
@@ -301,7 +303,7 @@ class _Relay(worker.Glue):
         self._newest = 0
 
     def slow(self, task: _core.Task) -> None:
-        """Forwards the task, and those that are queued behind it: while the host makes them, their messages and rows travel."""
+        """Submits the task and the tasks queued behind it, then waits for the task's reply and delivers its batch."""
         try:
             self._forward(task)
         except _Refused as refused:
@@ -329,7 +331,7 @@ class _Relay(worker.Glue):
             self._deliver(task, reply)
 
     def _reply(self, task: _core.Task, future: Any) -> Reply:
-        # A shard that begins anew is passed over. The library counts each look as progress, as many looks as there are samples.
+        # At the start of a shard the host skips the delivered samples. The library counts up to `delivered` calls as progress.
         while task.delivered and not self._link.wait(future, _LOOK_EVERY_S):
             task.is_wanted()
         reply: Reply = self._link.result(future)

@@ -42,6 +42,18 @@ class Pinned(unittest.TestCase):
     def pool(self):
         return feedlane.Pool(custom=device.device_backend(self.device))
 
+    def copied(self, batches):
+        """The first column of an epoch's 40 rows, copied by the stream from arrays that are dropped before."""
+        there = np.full((40, 8), -1)
+        for batch in batches.batches():
+            batch.record_stream(self.stream)
+            array, number = batch.data, batch.number
+            batch.release()
+            device.stream_copy(self.stream, there[4 * number:].ctypes.data, array.ctypes.data, array.nbytes)
+            batch = array = None
+        device.stream_go_on(self.stream)
+        return there[:, 0].tolist()
+
     def test_the_slots_are_registered_as_long_as_a_loader_has_them(self):
         pool = self.pool()
         with feedlane.Loader(Numbers(8), 2, pin_memory=pool, fields=FIELDS) as loader:
@@ -58,34 +70,19 @@ class Pinned(unittest.TestCase):
     def test_a_consumer_registers_the_feeders_slots(self):
         pool = self.pool()
         with feedlane.Loader(Numbers(40), 4, num_workers=1, fields=FIELDS, share="every", consumers=1) as feeder:
-            slots, there, number = feeder.stats()["slots"], np.full((40, 8), -1), 0
-            place = feeder.open_consumer()
+            slots, place = feeder.stats()["slots"], feeder.open_consumer()
             with served(feeder), feedlane.join(place, pin_memory=pool) as consumer:
                 self.assertEqual(self.registrations(), slots)
-                for batch in consumer.batches():
-                    batch.record_stream(self.stream)
-                    array, number = batch.data, batch.number
-                    batch.release()
-                    device.stream_copy(self.stream, there[4 * number:].ctypes.data, array.ctypes.data, array.nbytes)
-                    batch = array = None
-                device.stream_go_on(self.stream)
-            self.assertEqual((number, there[:, 0].tolist()), (9, list(range(40))))
+                numbers = self.copied(consumer)
+            self.assertEqual(numbers, list(range(40)))
         del pool, consumer
         gc.collect()
         self.assertEqual((_core.Pool.end_unused(), self.registrations()), (0, 0))
 
     def test_arrays_may_be_dropped_while_they_are_copied(self):
         for workers in 0, 2:
-            there = np.full((40, 8), -1)
             with feedlane.Loader(Numbers(40), 4, num_workers=workers, pin_memory=self.pool(), fields=FIELDS) as loader:
-                for batch in loader.batches():
-                    batch.record_stream(self.stream)
-                    array, number = batch.data, batch.number
-                    batch.release()
-                    device.stream_copy(self.stream, there[4 * number:].ctypes.data, array.ctypes.data, array.nbytes)
-                    batch = array = None
-                device.stream_go_on(self.stream)
-                self.assertEqual(there[:, 0].tolist(), list(range(40)))
+                self.assertEqual(self.copied(loader), list(range(40)))
                 self.assertEqual(loader.stats()["slots_held"], 0)
 
     def test_the_slot_waits_for_the_stream(self):

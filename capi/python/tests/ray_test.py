@@ -50,7 +50,7 @@ class Broken(Numbers):
 
 
 class Hangs(Numbers):
-    """Sample 9 hangs, as long as nobody has tried it."""
+    """Sample 9 hangs the first time."""
 
     def __init__(self, path):
         self.path = path
